@@ -1,0 +1,1 @@
+"""The methods, one package each, found through `registry`."""

@@ -1,0 +1,1 @@
+"""Language models and embedders: contracts, back-ends, and the middlewares around them."""

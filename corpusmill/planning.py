@@ -1,0 +1,71 @@
+"""From settings to a fingerprinted plan, and which of its results a parent snapshot already has."""
+
+from corpusmill.errors import ConfigError
+from corpusmill.hashing import fingerprint
+from corpusmill.methods.registry import get_method
+from corpusmill.models.factory import embedder_dim, model_fingerprints
+from corpusmill.settings import Settings
+from corpusmill.steps import SOURCE_TABLES, AnyStep, ResolvedPlan, resolve
+from corpusmill.store.draft import Draft
+from corpusmill.store.manifest import Manifest, MethodEntry
+
+TEXT_FINGERPRINT = "source-texts-v1"  # the step fingerprint of `texts`: a text is keyed by its own hash alone
+
+
+def resolved_plan(settings: Settings) -> ResolvedPlan:
+    """The steps of all methods of the run, equal ones once. Raises UnknownMethodError, ConfigError."""
+    if not settings.run.methods:
+        raise ConfigError("run.methods is empty; name at least one method")
+    dim = embedder_dim(settings)
+    steps: list[AnyStep] = []
+    for name in settings.run.methods:
+        steps.extend(get_method(name).plan(settings, dim))
+    return resolve(steps, model_fingerprints(settings))
+
+
+def method_steps(settings: Settings, name: str) -> tuple[str, ...]:
+    """Names of the steps that one method needs."""
+    return tuple(step.name for step in get_method(name).plan(settings, embedder_dim(settings)))
+
+
+def method_entries(settings: Settings, plan: ResolvedPlan) -> tuple[MethodEntry, ...]:
+    return tuple(
+        MethodEntry(
+            name=name,
+            fingerprint=fingerprint({step: plan.fingerprints[step] for step in method_steps(settings, name)}),
+            settings=settings.method(name).model_dump(mode="json"),
+        )
+        for name in settings.run.methods
+    )
+
+
+def table_methods(settings: Settings, step: str) -> tuple[str, ...]:
+    """The methods of the run whose plan has this step."""
+    return tuple(name for name in settings.run.methods if step in method_steps(settings, name))
+
+
+def made_from(step: AnyStep, plan: ResolvedPlan, draft: Draft) -> str:
+    """Identity of a step's result: its fingerprint with the digests of the tables it reads."""
+    digests = {t.name: [t.rows, t.digest] for t in draft.tables if t.name in step.inputs or t.name in SOURCE_TABLES[:1]}
+    missing = [name for name in step.inputs if name not in digests and name not in SOURCE_TABLES]
+    if missing:
+        raise ValueError(f"step {step.name!r} reads {missing[0]!r}, which has no digest yet")
+    return fingerprint({"step": plan.fingerprints[step.name], "tables": digests})
+
+
+def take_over(step: AnyStep, plan: ResolvedPlan, draft: Draft, parent: Manifest | None) -> bool:
+    """Put the parent's results of `step` into the draft if they were made from the same; True if so."""
+    if parent is None:
+        return False
+    identity = made_from(step, plan, draft)
+    tables = [t for t in parent.tables if t.step == step.name and t.made_from == identity]
+    files = [f for f in parent.index_files if f.step == step.name and f.made_from == identity]
+    if {t.name for t in tables} != {spec.name for spec in step.outputs}:
+        return False
+    if {f.name for f in files} != set(getattr(step, "files", ())):
+        return False
+    for table in tables:
+        draft.put_table(table)
+    for file in files:
+        draft.put_index_file(file)
+    return True

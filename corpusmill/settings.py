@@ -1,0 +1,208 @@
+"""The typed settings tree. Where values come from (defaults, YAML, environment, flags) is settings_sources.py."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+
+from corpusmill.methods.registry import method_settings_types
+from corpusmill.models.contracts import Role
+
+
+class Section(BaseModel):
+    """Base of all settings: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SourceSettings(Section):
+    """Which documents of a source are taken, and what the columns of record sources mean."""
+
+    include: tuple[str, ...] = ()  # glob patterns on the relative path; empty: all
+    exclude: tuple[str, ...] = ()
+    hidden: bool = False  # take files and folders whose name starts with a dot
+    id_column: str = "id"
+    text_column: str = "text"
+    title_column: str | None = "title"
+    labels_column: str | None = "labels"
+    max_bytes: int = Field(256 * 1024 * 1024, gt=0)  # a larger document is quarantined
+
+
+class ConvertSettings(Section):
+    """Converters run in their own processes, within these limits."""
+
+    timeout_s: float = Field(60.0, gt=0)
+    memory_mb: int = Field(2048, ge=256)
+    attempts: int = Field(3, ge=1)  # for crashes, time-outs and read errors; a refusal (a password) is final at once
+
+
+class ChunkSettings(Section):
+    """Dynamic partitioning (FlexStructRAG section 1)."""
+
+    ct_min: int = Field(500, ge=1)
+    ct_max: int = Field(600, ge=1)
+    tokenizer: Literal["words", "wordpiece"] = "words"
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "ChunkSettings":
+        if self.ct_min > self.ct_max:
+            raise ValueError(f"ct_min ({self.ct_min}) must not exceed ct_max ({self.ct_max})")
+        return self
+
+
+class ModelSettings(Section):
+    """One language model. `api_key_env` names the environment variable that holds the key; keys are never stored."""
+
+    backend: Literal["embedded", "openai", "vllm"] = "embedded"
+    model: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = "OPENAI_API_KEY"
+    temperature: float = Field(0.0, ge=0, le=2)
+    seed: int | None = 0
+    structured: Literal["json_schema", "json_object", "prompt"] = "json_schema"
+    timeout_s: float = Field(120.0, gt=0)
+    retries: int = Field(6, ge=0)
+    requests_per_minute: float | None = Field(None, gt=0)
+    tokens_per_minute: float | None = Field(None, gt=0)
+    max_output_tokens: int | None = Field(None, ge=16)
+    price_in: float = Field(0.0, ge=0)  # currency units a million prompt tokens
+    price_out: float = Field(0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _complete(self) -> "ModelSettings":
+        if self.backend != "embedded" and not self.model:
+            raise ValueError(f"backend {self.backend!r} needs a `model`")
+        return self
+
+
+class ModelsSettings(Section):
+    """`default` serves every role that has no model of its own."""
+
+    default: ModelSettings = ModelSettings()
+    extract: ModelSettings | None = None
+    summarise: ModelSettings | None = None
+    plan: ModelSettings | None = None
+    rerank: ModelSettings | None = None
+    answer: ModelSettings | None = None
+
+    def of(self, role: Role) -> ModelSettings:
+        return getattr(self, role) or self.default
+
+
+class EmbedderSettings(Section):
+    """`minilm` runs on the CPU from an installed package; `openai` is any compatible endpoint; `torch` a local model."""
+
+    backend: Literal["minilm", "openai", "torch", "hash"] = "minilm"
+    model: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = "OPENAI_API_KEY"
+    dim: int | None = Field(None, ge=1)
+    query_prefix: str = ""
+    passage_prefix: str = ""
+    batch_size: int = Field(64, ge=1)
+    max_tokens: int = Field(256, ge=8)
+    timeout_s: float = Field(60.0, gt=0)
+    retries: int = Field(6, ge=0)
+
+
+class SparkSettings(Section):
+    """`partitions` is both the parallelism of reading and the shuffle width."""
+
+    master: str = "local[2]"
+    partitions: int = Field(8, ge=1)
+    driver_memory: str = "1g"
+    executor_memory: str = "1g"
+    submit: Literal["local", "spark-submit"] = "local"
+    pair_bound: int = Field(20_000_000, ge=0)  # edges that scipy takes on the driver; more go through GraphFrames
+    graphframes: str = "io.graphframes:graphframes-spark4_2.13:0.12.3"
+    checkpoint_dir: str | None = None
+    conf: dict[str, str] = {}
+
+
+class RaySettings(Section):
+    """`address` empty: a local Ray is started and stopped. `builders` are the document-builder actors."""
+
+    address: str | None = None
+    builders: int = Field(1, ge=1)
+    documents_in_flight: int = Field(64, ge=1)  # of one builder
+    calls_in_flight: int = Field(16, ge=1)  # model calls, all builders together
+    embedding_replicas: int = Field(1, ge=1)
+    clustering_replicas: int = Field(1, ge=1)
+    num_cpus: int | None = Field(None, ge=1)
+    object_store_mb: int = Field(256, ge=80)
+    batch_documents: int = Field(500, ge=1)
+    segment_mb: int = Field(32, ge=1)
+    segment_age_s: float = Field(60.0, gt=0)
+
+
+class CacheSettings(Section):
+    """The response cache: a synced local file at once, the store every `flush_s` seconds."""
+
+    dir: str | None = None  # default: the user's cache folder
+    flush_s: float = Field(5.0, gt=0)
+    enabled: bool = True
+
+
+class StoreSettings(Section):
+    """Object storage access; credentials come from the usual AWS places."""
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    path_style: bool = True
+    timeout_s: float = Field(30.0, gt=0)
+    retries: int = Field(5, ge=0)
+
+
+class RunSettings(Section):
+    methods: tuple[str, ...] = ("flexstructrag",)
+    max_failed_fraction: float = Field(0.05, ge=0, le=1)
+    budget: float | None = Field(None, gt=0)  # currency units; the run stops cleanly and resumes
+    max_calls: int | None = Field(None, gt=0)
+    seed: int = 0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class VectorIndexSettings(Section):
+    """FAISS by size: flat up to `flat_max` vectors, IVF up to `ivf_max`, IVF with 8-bit quantisation above."""
+
+    flat_max: int = Field(50_000, ge=0)
+    ivf_max: int = Field(1_000_000, ge=0)
+    nprobe: int = Field(16, ge=1)
+    train_max: int = Field(200_000, ge=256)
+
+
+class QuerySettings(Section):
+    method: str | None = None
+    mode: str | None = None
+    context_tokens: int = Field(4000, ge=100)
+    passages: int = Field(5, ge=0)
+    fill: bool = True  # fill the context with BM25 + dense passages after the method's own evidence
+
+
+def _methods_section() -> type[BaseModel]:
+    fields: dict[str, Any] = {name: (kind, kind()) for name, kind in method_settings_types().items()}
+    return create_model("MethodsSettings", __base__=Section, **fields)
+
+
+MethodsSettings = _methods_section()
+
+
+class Settings(Section):
+    """The whole tree. A method's own settings live under `methods.<name>`, typed by that method."""
+
+    source: SourceSettings = SourceSettings()
+    convert: ConvertSettings = ConvertSettings()
+    chunk: ChunkSettings = ChunkSettings()
+    models: ModelsSettings = ModelsSettings()
+    embedder: EmbedderSettings = EmbedderSettings()
+    methods: MethodsSettings = MethodsSettings()  # type: ignore[valid-type]
+    vector_index: VectorIndexSettings = VectorIndexSettings()
+    spark: SparkSettings = SparkSettings()
+    ray: RaySettings = RaySettings()
+    cache: CacheSettings = CacheSettings()
+    store: StoreSettings = StoreSettings()
+    run: RunSettings = RunSettings()
+    query: QuerySettings = QuerySettings()
+
+    def method(self, name: str) -> BaseModel:
+        """The settings of one method."""
+        return getattr(self.methods, name)

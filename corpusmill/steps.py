@@ -1,0 +1,259 @@
+"""The seam of a method: a plan of named steps, each with its engine, its tables and a pure function over Arrow.
+
+Engines run steps, methods describe them; neither knows the other. Five kinds:
+
+TextStep      Spark   text -> tables of that text, no models                       (chunks)
+DocumentStep  Ray     text and its earlier tables -> tables of that text, models    (statements, clusters, vectors)
+CorpusStep    Spark   tables over all documents -> tables: SQL, grouped maps, connected components (the merge)
+MapStep       Ray     rows of one table, in bounded batches -> tables, models       (summaries, corpus-level vectors)
+BuildStep     Ray     streams of tables -> files: vector and lexical indices
+
+What a TextStep or DocumentStep makes is an artifact, keyed by (text hash, step fingerprint); it holds no doc_id, uri
+or title, so moved, copied and unchanged documents cost nothing.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel
+
+from corpusmill.hashing import fingerprint
+from corpusmill.models.contracts import Embedder, LanguageModel, Role
+from corpusmill.schemas import TableSpec
+
+
+@dataclass(frozen=True)
+class Text:
+    """A document text under its hash."""
+
+    text_hash: str
+    text: str
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """What a step made of one text: its tables by name, and a reason for each part that failed (then it is partial)."""
+
+    tables: Mapping[str, pa.Table]
+    failures: tuple[str, ...] = ()
+
+
+class Models(Protocol):
+    """The models of a run, by role."""
+
+    def language_model(self, role: Role) -> LanguageModel: ...
+
+    @property
+    def embedder(self) -> Embedder: ...
+
+    async def cluster(self, call: Callable[..., np.ndarray], *args: object) -> np.ndarray:
+        """Run a CPU- or GPU-heavy array function on the clustering pool (in a thread where there is none)."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What a step's function gets beside its tables."""
+
+    settings: BaseModel
+    fingerprint: str
+    models: Models
+
+
+TextFunction = Callable[[Text, Mapping[str, pa.Table], "TextContext"], Mapping[str, pa.Table]]
+DocumentFunction = Callable[[Text, Mapping[str, pa.Table], StepContext], Awaitable[StepOutput]]
+MapFunction = Callable[[pa.Table, StepContext], Awaitable[Mapping[str, pa.Table]]]
+
+
+@dataclass(frozen=True)
+class TextContext:
+    settings: BaseModel
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Common to all kinds. `settings` holds only what changes the result; it is hashed into the fingerprint.
+
+    `task_fingerprints` are those of the model tasks it calls (prompt and schema included); `roles` name the models.
+    """
+
+    name: str
+    version: int
+    settings: BaseModel
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[TableSpec, ...] = ()
+    roles: tuple[Role, ...] = ()
+    task_fingerprints: tuple[str, ...] = ()
+    embeds: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextStep(Step):
+    run: TextFunction
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentStep(Step):
+    run: DocumentFunction
+
+
+@dataclass(frozen=True)
+class Sql:
+    """`name` := Spark SQL over earlier names (the step's inputs and `documents` among them). Plain ANSI SQL."""
+
+    name: str
+    query: str
+
+
+@dataclass(frozen=True)
+class GroupMap:
+    """`name` := fn(key, one table for each input) for every value of the string column `by`, co-grouped.
+
+    An input group reaches one task whole: keep it bounded, or make `fn` stream. Inputs may lack a key (empty table).
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    by: str
+    fn: Callable[[str, Sequence[pa.Table]], pa.Table]
+    schema: pa.Schema
+
+
+@dataclass(frozen=True)
+class FlatMap:
+    """`name` := fn over record batches of one input, with no grouping (mapInArrow)."""
+
+    name: str
+    input: str
+    fn: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    schema: pa.Schema
+
+
+@dataclass(frozen=True)
+class Components:
+    """`name` (node string, component string) := connected components of `edges` (columns a, b), component = least node.
+
+    Isolated nodes do not appear. Below the bound of the settings scipy runs on the driver, above it GraphFrames.
+    """
+
+    name: str
+    edges: str
+
+
+CorpusOp = Sql | GroupMap | FlatMap | Components
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusStep(Step):
+    """Relational operations over whole tables. `inputs` may name artifact tables: they then arrive restricted to live
+    texts. Outputs are those of `ops` that `outputs` names."""
+
+    ops: tuple[CorpusOp, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapStep(Step):
+    """Runs `run` over `inputs[0]`; rows with one value of `by` stay in one batch."""
+
+    by: str
+    batch_rows: int = 256
+    run: MapFunction
+
+
+class BuildContext(Protocol):
+    """What an index build reads and where it writes. `scratch` is a local folder; each file left in it is published."""
+
+    settings: BaseModel
+    scratch: Path
+    seed: int
+
+    def batches(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Rows of a table, live ones only, in a fixed order (sorted by the table's key within bounded memory)."""
+        ...
+
+    def rows(self, table: str) -> int: ...
+
+    def progress(self, message: str) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildStep(Step):
+    """`files` are published under `<name>/<file>` and reach the retriever through SnapshotReader.index_file."""
+
+    files: tuple[str, ...]
+    run: Callable[[BuildContext], None]
+
+
+AnyStep = TextStep | DocumentStep | CorpusStep | MapStep | BuildStep
+
+
+@dataclass(frozen=True)
+class ModelFingerprints:
+    """Fingerprints of the configured models, by role, and of the embedder."""
+
+    roles: Mapping[Role, str]
+    embedder: str
+
+
+@dataclass(frozen=True)
+class ResolvedPlan:
+    """A plan with a fingerprint for each step; a step's fingerprint covers those of all it reads."""
+
+    steps: tuple[AnyStep, ...]
+    fingerprints: Mapping[str, str]
+    producers: Mapping[str, str] = field(default_factory=dict)  # table -> step name
+
+    def of_kind(self, kind: type[Step]) -> tuple[AnyStep, ...]:
+        return tuple(step for step in self.steps if isinstance(step, kind))
+
+    def spec(self, table: str) -> TableSpec:
+        for step in self.steps:
+            for spec in step.outputs:
+                if spec.name == table:
+                    return spec
+        raise KeyError(f"no step of the plan makes a table {table!r}; tables: {sorted(self.producers)}")
+
+
+SOURCE_TABLES = ("documents", "texts")
+
+
+def resolve(steps: Sequence[AnyStep], models: ModelFingerprints) -> ResolvedPlan:
+    """Fingerprint each step in order. Raises ValueError on a repeated name or an input that no earlier step makes.
+
+    Equal steps of several methods (same name, same fingerprint) are kept once.
+    """
+    prints: dict[str, str] = {}
+    producers: dict[str, str] = {}
+    kept: list[AnyStep] = []
+    for step in steps:
+        missing = [table for table in step.inputs if table not in producers and table not in SOURCE_TABLES]
+        if missing:
+            raise ValueError(f"step {step.name!r} reads {missing[0]!r}, which no earlier step makes; made: {sorted(producers)}")
+        own = fingerprint(
+            {
+                "name": step.name,
+                "kind": type(step).__name__,
+                "version": step.version,
+                "settings": step.settings,
+                "inputs": {table: prints[producers[table]] for table in step.inputs if table in producers},
+                "tasks": sorted(step.task_fingerprints),
+                "roles": {role: models.roles[role] for role in sorted(step.roles)},
+                "embedder": models.embedder if step.embeds else None,
+            }
+        )
+        if step.name in prints:
+            if prints[step.name] == own:
+                continue
+            raise ValueError(f"two different steps are named {step.name!r}")
+        prints[step.name] = own
+        for spec in step.outputs:
+            if spec.name in producers or spec.name in SOURCE_TABLES:
+                raise ValueError(f"table {spec.name!r} of step {step.name!r} is already made by {producers.get(spec.name, 'the source')!r}")
+            producers[spec.name] = step.name
+        kept.append(step)
+    return ResolvedPlan(tuple(kept), prints, producers)

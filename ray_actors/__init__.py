@@ -1,0 +1,1 @@
+"""ray_actors of corpusmill."""
