@@ -9,6 +9,7 @@ CorpusmillError                 3  the run failed; nothing was published
 │   └── EmbedderMismatchError      a query embedded by another model than the index
 ├── BudgetReachedError          4  stopped cleanly; the same command resumes
 ├── RunFailedError              3
+│   └── GraphFramesNeededError     more pair edges than the driver takes: run again with the package
 ├── StoreError                  3
 │   ├── StoreUnavailableError      endpoint, credentials, permission, full disk
 │   ├── CommitConflictError        another writer won; re-read and plan again
@@ -56,6 +57,10 @@ class BudgetReachedError(CorpusmillError):
 
 
 class RunFailedError(CorpusmillError):
+    pass
+
+
+class GraphFramesNeededError(RunFailedError):
     pass
 
 

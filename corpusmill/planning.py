@@ -5,7 +5,7 @@ from corpusmill.hashing import fingerprint
 from corpusmill.methods.registry import get_method
 from corpusmill.models.factory import embedder_dim, model_fingerprints
 from corpusmill.settings import Settings
-from corpusmill.steps import SOURCE_TABLES, AnyStep, ResolvedPlan, resolve
+from corpusmill.steps import SOURCE_TABLES, AnyStep, CorpusStep, DocumentStep, ResolvedPlan, TextStep, resolve
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import Manifest, MethodEntry
 
@@ -69,3 +69,36 @@ def take_over(step: AnyStep, plan: ResolvedPlan, draft: Draft, parent: Manifest 
     for file in files:
         draft.put_index_file(file)
     return True
+
+
+def result_fingerprint(settings: Settings, plan: ResolvedPlan) -> str:
+    """Identity of all settings that change what an index holds or how it answers; engines and paths are not among
+    them, so that more workers or another machine publish nothing new."""
+    return fingerprint(
+        {
+            "methods": {entry.name: entry.fingerprint for entry in method_entries(settings, plan)},
+            "settings": {name: settings.method(name) for name in settings.run.methods},
+            "query": settings.query,
+        }
+    )
+
+
+def stages(plan: ResolvedPlan) -> tuple[tuple[AnyStep, ...], ...]:
+    """The steps after the document steps, in order; neighbouring corpus steps share one Spark application.
+
+    A plan that does not start with a corpus step gets an empty first group, in which the census runs.
+    """
+    groups: list[tuple[AnyStep, ...]] = []
+    for step in plan.steps:
+        if isinstance(step, TextStep | DocumentStep):
+            if groups:
+                raise ValueError(
+                    f"document step {step.name!r} comes after {groups[-1][-1].name!r}; document steps come first"
+                )
+        elif isinstance(step, CorpusStep) and groups and isinstance(groups[-1][-1], CorpusStep):
+            groups[-1] = (*groups[-1], step)
+        else:
+            groups.append((step,))
+    if not groups or not isinstance(groups[0][0], CorpusStep):
+        groups.insert(0, ())
+    return tuple(groups)

@@ -1,0 +1,57 @@
+# Every target works from a fresh clone; `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+export RAY_USAGE_STATS_ENABLED := 0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check unit engine integration bench format wheel lock clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv from the lock, and bring a Java runtime where none is found
+
+$(STAMP): requirements.lock pyproject.toml tools/setup.sh
+	PYTHON="$(PYTHON)" tools/setup.sh $(VENV)
+	touch $(STAMP)
+
+demo: setup ## index the S3 API reference that botocore ships and ask it three questions
+	tools/demo.sh $(BIN)
+
+check: setup ## ruff, mypy, import rules, licences, unit tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python tools/check_imports.py
+	$(BIN)/python tools/check_licences.py
+	$(BIN)/pytest -q tests/unit
+
+unit: setup ## unit tests: no engine
+	$(BIN)/pytest -q tests/unit
+
+engine: setup ## tests on a real local Spark and Ray
+	tools/with_java.sh $(BIN)/pytest -q tests/engine
+
+integration: setup ## several processes, a real S3 server, kills
+	tools/with_java.sh $(BIN)/pytest -q tests/integration
+
+test: setup ## all tests
+	tools/with_java.sh $(BIN)/pytest tests
+
+bench: setup ## benchmarks that print ratios (some need the shared data sets)
+	for b in benchmarks/*.py; do echo "== $$b"; tools/with_java.sh $(BIN)/python $$b || exit 1; done
+
+format: setup ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: setup ## build the wheel into dist/
+	$(BIN)/python -m pip wheel --no-deps --no-build-isolation -q -w dist .
+
+lock: setup ## recompile requirements.lock
+	$(BIN)/uv pip compile -q --extra dev --python-version 3.11 pyproject.toml -o requirements.lock --no-header --no-emit-index-url --no-annotate
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .demo .jre dist build *.egg-info

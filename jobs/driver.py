@@ -1,0 +1,361 @@
+"""The run's driver: plan, build, merge, index, publish; each stage in its engine, joined by the store."""
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from corpusmill import __version__
+from corpusmill.errors import (
+    BudgetReachedError,
+    CommitConflictError,
+    CorpusmillError,
+    GraphFramesNeededError,
+    RunFailedError,
+    StoreUnavailableError,
+)
+from corpusmill.estimate import Estimate
+from corpusmill.planning import method_entries, resolved_plan, result_fingerprint, stages, take_over
+from corpusmill.run import IngestResult, PlanCounts, Progress, ProgressEvent, RunSpec
+from corpusmill.settings import Settings
+from corpusmill.sources.listing import Source
+from corpusmill.steps import AnyStep, BuildStep, CorpusStep, DocumentStep, MapStep, ResolvedPlan
+from corpusmill.store.commit import Published, current, publish
+from corpusmill.store.draft import Draft
+from corpusmill.store.manifest import Manifest
+from corpusmill.store.objects import ObjectStore, open_store
+from corpusmill.store.runs import RunFiles, RunState, RunStatus, now
+
+MAX_COMMIT_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a run did. `snapshot` is the index's current one after the run, new or not."""
+
+    run: str
+    snapshot: int
+    digest: str
+    new: bool
+    counts: PlanCounts
+    documents: int
+    partial: int
+    quarantined: int
+    calls: int
+    cached: int
+    tokens: int
+    cost: float
+    seconds: float
+    stage_seconds: dict[str, float]
+    report_key: str | None
+    message: str
+
+    @property
+    def exit_code(self) -> int:
+        return 5 if self.partial or self.quarantined else 0
+
+
+@dataclass
+class _Run:
+    """The state of one run, passed along its stages."""
+
+    spec: RunSpec
+    store: ObjectStore
+    files: RunFiles
+    plan: ResolvedPlan
+    parent: Manifest | None
+    progress: Progress
+    started: float = field(default_factory=time.monotonic)
+    seconds: dict[str, float] = field(default_factory=dict)
+    state: RunState | None = None
+    last_beat: float = 0.0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        begin = time.monotonic()
+        self.say(status="running", stage=name)
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - begin
+
+    def say(self, *, status: RunStatus, stage: str, message: str | None = None, snapshot: int | None = None) -> None:
+        started = self.state.started if self.state else now()
+        self.state = RunState(
+            run=self.spec.run,
+            status=status,
+            stage=stage,
+            started=started,
+            heartbeat=now(),
+            source=self.spec.source,
+            snapshot=snapshot,
+            message=message,
+        )
+        self.files.put_state(self.state)
+
+    def report(self, event: ProgressEvent) -> None:
+        """Pass an event on, and renew the heartbeat every few seconds."""
+        self.progress(event)
+        if self.state is not None and time.monotonic() - self.last_beat > 5:
+            self.last_beat = time.monotonic()
+            self.state = self.state.model_copy(
+                update={"heartbeat": now(), "stage": event.stage, "done": event.done, "total": event.total}
+            )
+            self.files.put_state(self.state)
+
+
+def run_index(
+    settings: Settings,
+    *,
+    source: str | None,
+    index: str,
+    progress: Progress,
+    source_id: str | None = None,
+    estimate: Estimate | None = None,
+) -> RunOutcome:
+    """Build or update the index at `index` from `source`. Raises CorpusmillError subclasses; then nothing changed.
+
+    A publish that loses the race against another run plans again on the newer snapshot, reusing all it made.
+    """
+    store = open_store(index, settings.store)
+    for _ in range(MAX_COMMIT_ROUNDS):
+        run = _prepare(settings, store, source, index, source_id, progress)
+        try:
+            return _run(run, estimate)
+        except CommitConflictError as error:
+            run.say(status="failed", stage="publish", message=str(error))
+            progress(ProgressEvent("publish", 0, message="another run published first; planning again on its snapshot"))
+        except BudgetReachedError as error:
+            run.say(status="budget", stage=run.state.stage if run.state else "", message=str(error))
+            raise
+        except (CorpusmillError, KeyboardInterrupt) as error:
+            _say_failed(run, error)
+            raise
+    raise RunFailedError(f"gave up publishing to {index} after {MAX_COMMIT_ROUNDS} conflicts with other runs")
+
+
+def _say_failed(run: _Run, error: BaseException) -> None:
+    stage = run.state.stage if run.state else ""
+    try:
+        run.say(status="failed", stage=stage, message=str(error) or type(error).__name__)
+    except StoreUnavailableError as again:
+        run.progress(ProgressEvent(stage, 0, message=f"the run's state could not be written: {again}"))
+
+
+def _prepare(
+    settings: Settings, store: ObjectStore, source: str | None, index: str, source_id: str | None, progress: Progress
+) -> _Run:
+    plan = resolved_plan(settings)
+    uri = Source.parse(source, settings).uri if source is not None else None
+    parent = current(store)
+    name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S") + "-" + uuid.uuid4().hex[:6]
+    spec = RunSpec(
+        run=name,
+        index=store.uri,
+        source=uri,
+        source_id=source_id or uri or "",
+        settings=settings,
+        parent=parent.number if parent else None,
+    )
+    files = RunFiles(store, name)
+    files.put_spec(spec)
+    return _Run(spec, store, files, plan, parent, progress)
+
+
+def _run(run: _Run, estimate: Estimate | None) -> RunOutcome:
+    from .launch import run_stage
+
+    with run.stage("ingest"):
+        run_stage(run.spec, "ingest", run.report)
+    ingest = run.files.ingest()
+    _announce(run, ingest)
+    _refuse_too_many_failures(run, ingest)
+    if _nothing_to_do(run, ingest):
+        return _unchanged(run, ingest)
+    draft = _build(run, ingest)
+    published = _publish(run, draft)
+    return _finish(run, ingest, draft, published, estimate)
+
+
+def _announce(run: _Run, ingest: IngestResult) -> None:
+    c = ingest.counts
+    run.report(
+        ProgressEvent(
+            "plan",
+            1,
+            1,
+            message=f"plan: {c.new} new, {c.changed} changed, {c.moved} moved, {c.deleted} deleted, {c.unchanged} unchanged, "
+            f"{c.quarantined} quarantined; {ingest.todo_texts} texts to build",
+        )
+    )
+
+
+def _refuse_too_many_failures(run: _Run, ingest: IngestResult) -> None:
+    total = ingest.draft.counts.documents
+    limit = run.spec.settings.run.max_failed_fraction
+    failed = ingest.counts.quarantined
+    if total and failed / total > limit:
+        raise RunFailedError(
+            f"{failed} of {total} documents could not be read ({failed / total:.0%}, run.max_failed_fraction is {limit:.0%}); "
+            f"nothing was published. First reasons: {'; '.join(_reasons(run, ingest.draft))}"
+        )
+
+
+def _reasons(run: _Run, draft: Draft, most: int = 3) -> list[str]:
+    from corpusmill.store.tables import read_table_file
+
+    found: list[str] = []
+    documents = next(t for t in draft.tables if t.name == "documents")
+    for file in documents.files:
+        rows = read_table_file(run.store, file, columns=["uri", "outcome", "reason"]).to_pylist()
+        found += [f"{r['uri']}: {r['reason']}" for r in rows if r["outcome"] == "quarantined"]
+        if len(found) >= most:
+            break
+    return found[:most]
+
+
+def _nothing_to_do(run: _Run, ingest: IngestResult) -> bool:
+    if run.parent is None or ingest.todo_texts:
+        return False
+    documents = next(t for t in ingest.draft.tables if t.name == "documents")
+    same_documents = (documents.rows, documents.digest) == (
+        run.parent.table("documents").rows,
+        run.parent.table("documents").digest,
+    )
+    return same_documents and run.parent.config_fingerprint == result_fingerprint(run.spec.settings, run.plan)
+
+
+def _unchanged(run: _Run, ingest: IngestResult) -> RunOutcome:
+    parent = run.parent
+    assert parent is not None
+    message = f"nothing changed since snapshot {parent.number}: no model was called and nothing was published"
+    run.say(status="unchanged", stage="plan", message=message, snapshot=parent.number)
+    return _outcome(run, ingest, parent, new=False, message=message, costs_of=Draft(), report_key=None)
+
+
+def _build(run: _Run, ingest: IngestResult) -> Draft:
+    from ray_actors.builder import build
+    from ray_actors.cluster import ray_session
+
+    draft = ingest.draft
+    with ray_session(run.spec.settings):
+        if ingest.todo_texts and run.plan.of_kind(DocumentStep):
+            with run.stage("build"):
+                draft = build(run.spec, draft, ingest.todo, ingest.todo_texts, run.report)
+        for group in stages(run.plan):
+            draft = _run_group(run, draft, group)
+    return draft
+
+
+def _run_group(run: _Run, draft: Draft, group: tuple[AnyStep, ...]) -> Draft:
+    from ray_actors.indexing import run_build
+    from ray_actors.mapping import run_map
+
+    if not group or isinstance(group[0], CorpusStep):
+        with run.stage("merge" if group else "census"):
+            return _corpus(run, draft, tuple(step.name for step in group))
+    (step,) = group
+    if take_over(step, run.plan, draft, run.parent):
+        return draft
+    with run.stage(f"index {step.name}" if isinstance(step, BuildStep) else f"map {step.name}"):
+        runner = run_map if isinstance(step, MapStep) else run_build
+        return runner(run.spec, draft, step.name, run.report)
+
+
+def _corpus(run: _Run, draft: Draft, steps: tuple[str, ...]) -> Draft:
+    """The corpus steps as a Spark application; a second one with GraphFrames where the pairs pass the bound."""
+    from .launch import run_stage
+
+    run.files.put_draft(draft)
+    try:
+        run_stage(run.spec, "corpus", run.report, steps=steps)
+    except GraphFramesNeededError as needed:
+        run.report(ProgressEvent("merge", 0, message=str(needed)))
+        run_stage(run.spec, "corpus", run.report, steps=steps, packages=run.spec.settings.spark.graphframes)
+    return run.files.draft()
+
+
+def _publish(run: _Run, draft: Draft) -> Published:
+    from corpusmill.models.factory import embedder_dim, model_fingerprints
+
+    settings = run.spec.settings
+    models = model_fingerprints(settings)
+    with run.stage("publish"):
+        return publish(
+            run.store,
+            draft,
+            run=run.spec.run,
+            parent=run.parent,
+            config=settings.model_dump(mode="json"),
+            config_fingerprint=result_fingerprint(settings, run.plan),
+            methods=method_entries(settings, run.plan),
+            models=dict(models.roles),
+            embedder=models.embedder,
+            dim=embedder_dim(settings),
+            corpusmill_version=__version__,
+        )
+
+
+def _finish(
+    run: _Run, ingest: IngestResult, draft: Draft, published: Published, estimate: Estimate | None
+) -> RunOutcome:
+    manifest = published.manifest
+    report_key = _report(run, ingest, draft, manifest, estimate)
+    message = (
+        f"published snapshot {manifest.number}"
+        if published.new
+        else f"the content equals snapshot {manifest.number}: nothing was published"
+    )
+    run.say(
+        status="published" if published.new else "unchanged", stage="done", message=message, snapshot=manifest.number
+    )
+    return _outcome(run, ingest, manifest, new=published.new, message=message, costs_of=draft, report_key=report_key)
+
+
+def _report(run: _Run, ingest: IngestResult, draft: Draft, manifest: Manifest, estimate: Estimate | None) -> str:
+    from corpusmill.report.page import RunFacts, render_report
+    from corpusmill.store.view import SnapshotView
+
+    with run.stage("report"):
+        facts = RunFacts(
+            spec=run.spec,
+            counts=ingest.counts,
+            costs=draft.costs,
+            stage_seconds=dict(run.seconds),
+            estimate=estimate,
+            manifest=manifest,
+        )
+        return run.files.put_report(render_report(SnapshotView(run.store, manifest), facts))
+
+
+def _outcome(
+    run: _Run,
+    ingest: IngestResult,
+    manifest: Manifest,
+    *,
+    new: bool,
+    message: str,
+    costs_of: Draft,
+    report_key: str | None,
+) -> RunOutcome:
+    costs = costs_of.costs
+    return RunOutcome(
+        run=run.spec.run,
+        snapshot=manifest.number,
+        digest=manifest.digest,
+        new=new,
+        counts=ingest.counts,
+        documents=manifest.counts.documents,
+        partial=manifest.counts.partial,
+        quarantined=manifest.counts.quarantined,
+        calls=costs.calls,
+        cached=costs.cached,
+        tokens=costs.prompt_tokens + costs.completion_tokens,
+        cost=costs.cost,
+        seconds=time.monotonic() - run.started,
+        stage_seconds=dict(run.seconds),
+        report_key=report_key,
+        message=message,
+    )
