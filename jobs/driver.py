@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from corpusmill.estimate import Estimate
+from corpusmill.sources.listing import Source
+from corpusmill.store.commit import Published, current, publish
+
 from corpusmill import __version__
 from corpusmill.errors import (
     BudgetReachedError,
@@ -16,13 +20,10 @@ from corpusmill.errors import (
     RunFailedError,
     StoreUnavailableError,
 )
-from corpusmill.estimate import Estimate
 from corpusmill.planning import method_entries, resolved_plan, result_fingerprint, stages, take_over
 from corpusmill.run import IngestResult, PlanCounts, Progress, ProgressEvent, RunSpec
 from corpusmill.settings import Settings
-from corpusmill.sources.listing import Source
 from corpusmill.steps import AnyStep, BuildStep, CorpusStep, DocumentStep, MapStep, ResolvedPlan
-from corpusmill.store.commit import Published, current, publish
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import Manifest
 from corpusmill.store.objects import ObjectStore, open_store
@@ -186,8 +187,8 @@ def _announce(run: _Run, ingest: IngestResult) -> None:
             "plan",
             1,
             1,
-            message=f"plan: {c.new} new, {c.changed} changed, {c.moved} moved, {c.deleted} deleted, {c.unchanged} unchanged, "
-            f"{c.quarantined} quarantined; {ingest.todo_texts} texts to build",
+            message=f"plan: {c.new} new, {c.changed} changed, {c.moved} moved, {c.deleted} deleted, "
+            f"{c.unchanged} unchanged, {c.quarantined} quarantined; {ingest.todo_texts} texts to build",
         )
     )
 
@@ -198,8 +199,8 @@ def _refuse_too_many_failures(run: _Run, ingest: IngestResult) -> None:
     failed = ingest.counts.quarantined
     if total and failed / total > limit:
         raise RunFailedError(
-            f"{failed} of {total} documents could not be read ({failed / total:.0%}, run.max_failed_fraction is {limit:.0%}); "
-            f"nothing was published. First reasons: {'; '.join(_reasons(run, ingest.draft))}"
+            f"{failed} of {total} documents could not be read ({failed / total:.0%}, "
+            f"run.max_failed_fraction is {limit:.0%}); nothing was published. First reasons: {'; '.join(_reasons(run, ingest.draft))}"
         )
 
 
@@ -220,11 +221,11 @@ def _nothing_to_do(run: _Run, ingest: IngestResult) -> bool:
     if run.parent is None or ingest.todo_texts:
         return False
     documents = next(t for t in ingest.draft.tables if t.name == "documents")
-    same_documents = (documents.rows, documents.digest) == (
-        run.parent.table("documents").rows,
-        run.parent.table("documents").digest,
-    )
-    return same_documents and run.parent.config_fingerprint == result_fingerprint(run.spec.settings, run.plan)
+    before = run.parent.table("documents")
+    return (documents.rows, documents.digest) == (
+        before.rows,
+        before.digest,
+    ) and run.parent.config_fingerprint == result_fingerprint(run.spec.settings, run.plan)
 
 
 def _unchanged(run: _Run, ingest: IngestResult) -> RunOutcome:

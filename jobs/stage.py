@@ -11,11 +11,11 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, TextIO
 
-from corpusmill.store.runs import RunFiles
 from corpusmill.errors import CorpusmillError
 from corpusmill.run import RunSpec
 from corpusmill.settings import StoreSettings
 from corpusmill.store.objects import ObjectStore, open_store
+from corpusmill.store.runs import RunFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = re.compile(
-    r"apache|\bmit\b|bsd|isc|python software foundation|\bpsf\b|psf-2|mpl|mozilla|unlicense|public domain|zlib|hpnd|cc0|"
-    r"0bsd|historical permission|blueoak|zpl|cnri|unicode",
+    r"apache|\bmit\b|bsd|isc|python software foundation|\bpsf\b|psf-2|mpl|mozilla|unlicense|public domain|zlib|hpnd|"
+    r"cc0|0bsd|historical permission|blueoak|zpl|cnri|unicode",
     re.IGNORECASE,
 )
 FORBIDDEN = re.compile(r"\b(a?gpl|lgpl|gnu|sspl|commons clause|busl|cc-by-nc|proprietary)", re.IGNORECASE)
