@@ -200,7 +200,8 @@ def _refuse_too_many_failures(run: _Run, ingest: IngestResult) -> None:
     if total and failed / total > limit:
         raise RunFailedError(
             f"{failed} of {total} documents could not be read ({failed / total:.0%}, "
-            f"run.max_failed_fraction is {limit:.0%}); nothing was published. First reasons: {'; '.join(_reasons(run, ingest.draft))}"
+            f"run.max_failed_fraction is {limit:.0%}); nothing was published. "
+            f"First reasons: {'; '.join(_reasons(run, ingest.draft))}"
         )
 
 
