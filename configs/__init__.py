@@ -1,1 +1,1 @@
-"""configs of corpusmill."""
+"""Configurations that ship with corpusmill; load one by its bare name (`--config local`)."""
