@@ -21,6 +21,11 @@ CorpusmillError                 3  the run failed; nothing was published
     └── ModelOutputError           invalid after the one repair, or cut off by length
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from corpusmill.models.contracts import Usage
+
 
 class CorpusmillError(Exception):
     """Base of all errors raised on purpose; the message names the value, the place and the choices."""
@@ -85,7 +90,12 @@ class CorruptObjectError(StoreError):
 
 
 class ModelError(CorpusmillError):
-    pass
+    """`usage` is what the failed attempts cost, `retry_after` the seconds that the endpoint asked to wait."""
+
+    def __init__(self, message: str, *, usage: "Usage | None" = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.usage = usage
+        self.retry_after = retry_after
 
 
 class ModelUnavailableError(ModelError):

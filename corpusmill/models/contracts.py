@@ -43,7 +43,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A versioned prompt file with `$name` slots (string.Template). The text before the first slot is the shared prefix."""
+    """A versioned prompt file with `$name` slots (string.Template). What stands before the first slot is shared."""
 
     name: str
     version: int
@@ -103,7 +103,9 @@ class LanguageModel(Protocol):
         """Identity of the model and its sampling; part of every cache key and step fingerprint."""
         ...
 
-    async def generate(self, task: Task[InputT, OutputT], inputs: InputT, *, affinity: str | None = None) -> Generation[OutputT]:
+    async def generate(
+        self, task: Task[InputT, OutputT], inputs: InputT, *, affinity: str | None = None
+    ) -> Generation[OutputT]:
         """`affinity` (a text hash) keeps a document's calls on one replica, for its prefix cache."""
         ...
 
