@@ -1,0 +1,89 @@
+"""The document steps of one text: what they need, what they give, and what a failed part does to those after it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from corpusmill.errors import CorpusmillError, ModelOutputError
+from corpusmill.schemas import TableSpec
+from corpusmill.steps import SOURCE_TABLES, DocumentStep, Models, ResolvedPlan, StepContext, StepOutput, Text
+
+
+@dataclass(frozen=True)
+class BuiltStep:
+    """What one step made of one text. `dead`: parts failed and nothing came of it."""
+
+    step: str
+    output: StepOutput
+
+    @property
+    def complete(self) -> bool:
+        return not self.output.failures
+
+    @property
+    def dead(self) -> bool:
+        return bool(self.output.failures) and all(table.num_rows == 0 for table in self.output.tables.values())
+
+
+def document_steps(plan: ResolvedPlan) -> tuple[DocumentStep, ...]:
+    return tuple(step for step in plan.steps if isinstance(step, DocumentStep))
+
+
+def needed_tables(missing: Sequence[DocumentStep]) -> tuple[str, ...]:
+    """The artifact tables that the missing steps read and do not make themselves, in a fixed order."""
+    made = {spec.name for step in missing for spec in step.outputs}
+    return tuple(sorted({name for step in missing for name in step.inputs} - made - set(SOURCE_TABLES)))
+
+
+async def build_text(
+    text: Text,
+    tables: Mapping[str, pa.Table],
+    missing: Sequence[DocumentStep],
+    plan: ResolvedPlan,
+    models: Models,
+    finished: Callable[[BuiltStep], None],
+) -> None:
+    """Run the `missing` steps of one text in order, handing on each result as soon as it is there.
+
+    `tables` holds what earlier steps made of this text, at least `needed_tables(missing)`. A step whose parts failed
+    leaves what it has; steps that read it still run, and are incomplete like it, so that the next run makes them again.
+    Raises what stops a run: ModelUnavailableError, ModelRejectedError, BudgetReachedError, StoreError.
+    """
+    known = dict(tables)
+    partial: dict[str, str] = {}  # table -> the step that left it incomplete
+    for step in missing:
+        inputs = {name: known[name] for name in step.inputs if name not in SOURCE_TABLES}
+        context = StepContext(step.settings, plan.fingerprints[step.name], models)
+        output = await _run_step(step, text, inputs, context)
+        upstream = sorted({partial[name] for name in step.inputs if name in partial})
+        failures = (*output.failures, *(f"step {name!r} before it is incomplete" for name in upstream))
+        built = BuiltStep(step.name, StepOutput(output.tables, failures))
+        for spec in step.outputs:
+            known[spec.name] = built.output.tables[spec.name]
+            if failures:
+                partial[spec.name] = step.name
+        finished(built)
+
+
+async def _run_step(
+    step: DocumentStep, text: Text, inputs: Mapping[str, pa.Table], context: StepContext
+) -> StepOutput:
+    try:
+        output = await step.run(text, inputs, context)
+        return StepOutput({spec.name: _checked(step, spec, output) for spec in step.outputs}, output.failures)
+    except ModelOutputError as error:
+        reason = str(error)
+    except (CorpusmillError, MemoryError):
+        raise
+    except Exception as error:  # recorded: one text that a step cannot take must not stop the others
+        reason = f"step {step.name!r} failed on it: {type(error).__name__}: {error}"
+    return StepOutput({spec.name: spec.empty() for spec in step.outputs}, (reason,))
+
+
+def _checked(step: DocumentStep, spec: TableSpec, output: StepOutput) -> pa.Table:
+    """The step's table, if it has the schema that it promised."""
+    table = output.tables.get(spec.name)
+    if table is None:
+        raise ValueError(f"step {step.name!r} returned no table {spec.name!r}; it returned {sorted(output.tables)}")
+    return table if table.schema.equals(spec.schema) else table.cast(spec.schema)
