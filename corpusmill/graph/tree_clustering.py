@@ -57,7 +57,8 @@ def cluster_sequence(
 def band_width(alpha: float, min_samples: int, n: int) -> int:
     """Neighbours on each side that hold every edge of the minimum spanning tree; n - 1 where alpha is 0.
 
-    A step of the walk between two items weighs at most 2 + alpha * min_samples, a pair at distance g at least alpha * g.
+    Each step of the walk between two items weighs at most 2 + alpha * min_samples, a pair g places apart at least
+    alpha * g.
     """
     if alpha * (n - 1) <= 2:
         return n - 1

@@ -1,4 +1,4 @@
-"""Tables of FlexStructRAG. Document tables hold no doc_id: a text's structures belong to every document with that text."""
+"""Tables of FlexStructRAG. Document tables hold no doc_id: what a text yields belongs to all documents with that text."""
 
 import pyarrow as pa
 
@@ -22,6 +22,24 @@ STATEMENTS = TableSpec(
         ]
     ),
     ("text_hash", "ordinal"),
+)
+
+# What became of the items of a text's windows: those given are kept (rows of `statements`), or dropped for the reason.
+EXTRACTION_STATS = TableSpec(
+    "extraction_stats",
+    pa.schema(
+        [
+            required("text_hash", pa.string()),
+            required("windows", pa.int32()),
+            required("failed_windows", pa.int32()),
+            required("items", pa.int32()),
+            required("dropped_quotes", pa.int32()),  # not found in the chunk
+            required("dropped_entities", pa.int32()),  # names without a letter or digit, or too long
+            required("dropped_items", pa.int32()),  # no text or no entity left
+            required("repeated_items", pa.int32()),  # same span and text as an earlier one
+        ]
+    ),
+    ("text_hash",),
 )
 
 # Section 4. A local entity: what a document's statements point to; never rewritten by a merge.
@@ -61,6 +79,22 @@ EDGES = TableSpec(
         ]
     ),
     ("text_hash", "ordinal"),
+)
+
+# What became of the relations that the model gave around the anchors of a text.
+EDGE_STATS = TableSpec(
+    "edge_stats",
+    pa.schema(
+        [
+            required("text_hash", pa.string()),
+            required("anchors", pa.int32()),
+            required("relations", pa.int32()),
+            required("dropped_ends", pa.int32()),  # an end is no entity of the text, or both are the same
+            required("dropped_support", pa.int32()),  # no statement has that number, or no text
+            required("repeated_relations", pa.int32()),
+        ]
+    ),
+    ("text_hash",),
 )
 
 # Section 6. A cluster of hyperedges; `spans` are the members' refs in extraction order, overlaps once.
@@ -129,9 +163,7 @@ ENTITIES = TableSpec(
 # Names by which a query finds an entity: its members' normal forms, then aliases.
 ENTITY_NAMES = TableSpec(
     "entity_names",
-    pa.schema(
-        [required("entity_id", pa.string()), required("normal", pa.string()), required("alias", pa.bool_())]
-    ),
+    pa.schema([required("entity_id", pa.string()), required("normal", pa.string()), required("alias", pa.bool_())]),
     ("entity_id", "normal"),
 )
 

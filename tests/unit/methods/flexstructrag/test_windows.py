@@ -1,9 +1,10 @@
 from math import floor
 
 import pytest
-from corpusmill.methods.flexstructrag.windows import prefix, window_start
 from hypothesis import given
 from hypothesis import strategies as st
+
+from corpusmill.methods.flexstructrag.windows import prefix, window_start
 
 WINDOWS = st.integers(1, 12).flatmap(lambda g: st.tuples(st.just(g), st.integers(0, g - 1)))
 
