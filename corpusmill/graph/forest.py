@@ -7,10 +7,12 @@ error in whatever order it adds. Scores are cosines in ten-thousandths, and pair
 of a union of graphs is the forest of the union of their forests.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from corpusmill.hashing import content_id
 
 LEVELS = 4000  # (LEVELS + sqrt(d) / 2)**2 < 2**24 up to 36,000 dimensions
 SCORE_ONE = 10_000
@@ -41,7 +43,7 @@ def quantise(vectors: np.ndarray) -> np.ndarray:
 
 
 def scores(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """float32 [n, m] of whole numbers: cosines in ten-thousandths between quantised rows (as float32 [n, d], [m, d])."""
+    """float32 [n, m] of whole numbers: cosines in ten-thousandths of quantised rows (as float32 [n, d], [m, d])."""
     found: np.ndarray = left @ right.T
     np.multiply(found, _TO_SCORE, out=found)
     np.rint(found, out=found)
@@ -88,13 +90,15 @@ def compatible_forest(
     tile: int = 1024,
     tables: int = 8,
     seed: int = 0,
+    block: str = "",
 ) -> list[tuple[str, str, int]]:
     """The maximum spanning forest of the pairs of `ids` with cosine >= tau: (a, b, score), a < b, strongest first.
 
     `vectors` float32 [n, d] belong to `ids` (distinct) in any order. Members with one key (`keys`, the hash of what was
     embedded) are one vector: each is linked to the least id of its key with score 10,000 whatever tau is. Up to
     `exact_max` distinct vectors all pairs are looked at; above, those that share a bucket in one of `tables` seeded
-    tables of random hyperplanes, each bucket's pairs exactly, at most `bucket` members at a time.
+    tables of random hyperplanes, each bucket's pairs exactly, at most `bucket` members at a time (in an
+    order that `block` seeds).
     """
     order = sorted(range(len(ids)), key=lambda at: ids[at])
     first: dict[str, str] = {}
@@ -112,7 +116,7 @@ def compatible_forest(
     if len(names) <= exact_max:
         forest = exact_forest(grid, tau, tile)
     else:
-        forest = _bucketed_forest(grid, names, tau, bucket, tile, tables, seed)
+        forest = _bucketed_forest(grid, names, tau, bucket, tile, tables, seed, block)
     found = [(names[i], names[j], int(s)) for i, j, s in zip(forest.i, forest.j, forest.score, strict=True)]
     return sorted([*links, *found], key=lambda edge: (-edge[2], edge[0], edge[1]))
 
@@ -172,7 +176,7 @@ def _scan_tile(rows: np.ndarray, group: np.ndarray, floor: np.float32, r: slice,
     found = scores(rows[r], rows[c])
     np.copyto(found, _NONE, where=left[:, None] == right[None, :])
     if r.start == c.start:
-        np.copyto(found, _NONE, where=np.tri(*found.shape, dtype=bool))
+        np.copyto(found, _NONE, where=np.tri(*found.shape, dtype=np.bool_))
     columns = found.argmax(axis=1)
     of_rows = found[np.arange(len(left)), columns]
     of_rows[of_rows < floor] = _NONE
@@ -212,34 +216,31 @@ def bucket_bits(members: int, bucket: int) -> int:
     return max(1, int(np.ceil(np.log2(2 * members / bucket))))
 
 
-def bounded(members: np.ndarray, bucket: int, shuffle: Callable[[np.ndarray], np.ndarray]) -> Iterator[np.ndarray]:
-    """A bucket in runs of at most `bucket` + 1 members in the order `shuffle`; neighbouring runs share one member."""
-    members = members[shuffle(members)]
-    for start in range(0, len(members), bucket):
-        yield np.sort(members[start : start + bucket + 1])
+def bucket_runs(order: np.ndarray, bucket: int) -> Iterator[np.ndarray]:
+    """A bucket's members, in some order (int64 [m]), in runs of at most `bucket` + 1; neighbours share one member."""
+    for start in range(0, len(order), bucket):
+        yield np.sort(order[start : start + bucket + 1])
+
+
+def run_key(block: str, table: int, member: str) -> str:
+    """Where a member stands in the order in which a bucket of a table is cut in runs; other tables, other orders."""
+    return content_id("run", block, table, member)
 
 
 def _bucketed_forest(
-    grid: np.ndarray, names: Sequence[str], tau: float, bucket: int, tile: int, tables: int, seed: int
+    grid: np.ndarray, names: Sequence[str], tau: float, bucket: int, tile: int, tables: int, seed: int, block: str
 ) -> Forest:
     codes = hyperplane_codes(grid, bucket_bits(len(grid), bucket), tables, seed)
     pieces: list[Forest] = []
     for table in range(tables):
-        order = np.argsort(codes[table], kind="stable")
-        cuts = np.flatnonzero(np.diff(codes[table][order])) + 1
-        for members in np.split(order, cuts):
-            for run in bounded(members, bucket, lambda m, t=table: _shuffled(m, names, t)):  # type: ignore[misc]
+        buckets: dict[int, list[int]] = {}
+        for at, code in enumerate(codes[table].tolist()):
+            buckets.setdefault(code, []).append(at)
+        for members in buckets.values():
+            members.sort(key=lambda at, t=table: run_key(block, t, names[at]))  # type: ignore[misc]
+            for run in bucket_runs(np.array(members, dtype=np.int64), bucket):
                 part = exact_forest(grid[run], tau, tile)
                 pieces.append(Forest(run[part.i], run[part.j], part.score))
     i, j, score = (np.concatenate([getattr(p, name) for p in pieces]) for name in ("i", "j", "score"))
     kept = spanning_forest(i, j, score, len(grid))
     return Forest(i[kept], j[kept], score[kept])
-
-
-def _shuffled(members: np.ndarray, names: Sequence[str], table: int) -> np.ndarray:
-    """An order of the members that differs between tables and depends on their names alone."""
-    from corpusmill.hashing import content_id
-
-    return np.array(
-        sorted(range(len(members)), key=lambda k: content_id("run", table, names[members[k]])), dtype=np.int64
-    )
