@@ -66,9 +66,7 @@ async def build_text(
         finished(built)
 
 
-async def _run_step(
-    step: DocumentStep, text: Text, inputs: Mapping[str, pa.Table], context: StepContext
-) -> StepOutput:
+async def _run_step(step: DocumentStep, text: Text, inputs: Mapping[str, pa.Table], context: StepContext) -> StepOutput:
     try:
         output = await step.run(text, inputs, context)
         return StepOutput({spec.name: _checked(step, spec, output) for spec in step.outputs}, output.failures)
@@ -76,7 +74,7 @@ async def _run_step(
         reason = str(error)
     except (CorpusmillError, MemoryError):
         raise
-    except Exception as error:  # recorded: one text that a step cannot take must not stop the others
+    except Exception as error:  # noqa: BLE001 - recorded: one text that a step cannot take must not stop the others
         reason = f"step {step.name!r} failed on it: {type(error).__name__}: {error}"
     return StepOutput({spec.name: spec.empty() for spec in step.outputs}, (reason,))
 

@@ -68,13 +68,13 @@ def _let_go() -> None:
 
 
 def cpu_share(actors: int) -> float:
-    """CPUs that each of `actors` long-lived actors may claim, so that all of them fit the cluster with room for tasks."""
+    """CPUs that each of `actors` long-lived actors may claim, so that all fit the cluster and half is left for tasks."""
     total = float(ray.cluster_resources().get("CPU", 1.0))
     return max(_MIN_CPU_SHARE, min(1.0, int(50 * total / max(actors, 1)) / 100))
 
 
 def _connect(settings: Settings, folder: Path | None) -> None:
-    quiet = {"log_to_driver": settings.run.log_level == "debug", "logging_level": logging.ERROR}
+    quiet: dict[str, Any] = {"log_to_driver": settings.run.log_level == "debug", "logging_level": logging.ERROR}
     if settings.ray.address is not None:
         try:
             ray.init(address=settings.ray.address, **quiet)

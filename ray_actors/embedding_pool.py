@@ -22,8 +22,8 @@ COLLECT_S = 0.004  # how long a small request waits for company
 class EmbeddingReplica:
     """The actor's class: one loaded embedder."""
 
-    def __init__(self, settings: EmbedderSettings) -> None:
-        self._embedder = build_embedder(settings)
+    def __init__(self, settings: EmbedderSettings, threads: int) -> None:
+        self._embedder = build_embedder(settings, threads)
 
     async def embed(self, texts: list[str], kind: EmbedKind) -> np.ndarray:
         return await self._embedder.embed(texts, kind)
@@ -37,9 +37,10 @@ def embedding_replicas(settings: Settings) -> list[Any]:
 
     def make() -> list[Any]:
         actor = ray.remote(EmbeddingReplica).options(
-            num_cpus=cpu_share(count + settings.ray.builders), max_restarts=-1, max_task_retries=-1, max_concurrency=2
+            num_cpus=cpu_share(count + settings.ray.builders), max_restarts=-1, max_task_retries=-1, max_concurrency=4
         )
-        return [actor.remote(settings.embedder) for _ in range(count)]
+        threads = max(1, int(ray.cluster_resources().get("CPU", 1)) // count)
+        return [actor.remote(settings.embedder, threads) for _ in range(count)]
 
     return kept_actors(f"embedding-{fingerprint(settings.embedder)}-{count}", make)
 
@@ -55,8 +56,8 @@ class _Request:
 class PooledEmbedder:
     """Embeds through replicas (satisfies models.contracts.Embedder). Belongs to one event loop.
 
-    Requests are cut and joined into batches of `batch_size` texts. A batch leaves when it is full, or when it has waited
-    a few milliseconds and a replica is free; so batches grow by themselves while the replicas are busy.
+    Requests are cut and joined into batches of `batch_size` texts. A batch leaves when it is full, or when it has
+    waited a few milliseconds and a replica is free; so batches grow by themselves while the replicas are busy.
     """
 
     def __init__(self, handles: Sequence[Any], settings: EmbedderSettings) -> None:
@@ -110,7 +111,7 @@ class PooledEmbedder:
     async def _send(self, batch: list[tuple[_Request, int]], kind: EmbedKind) -> None:
         try:
             vectors = await self._replicas.call("embed", [request.texts[i] for request, i in batch], kind)
-        except Exception as error:  # handed to every request of the batch, which raises it
+        except Exception as error:  # noqa: BLE001 - handed to every request of the batch, which raises it
             for request, _ in batch:
                 if not request.done.done():
                     request.done.set_exception(error)

@@ -1,8 +1,6 @@
-"""What all workers of a stage share: the budget and the counts behind the progress line, in one small actor."""
+"""What all workers of a stage share, in one small actor: the budget, the counts behind the progress line, the stop."""
 
-import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -22,37 +20,48 @@ SILENT_S = 30.0  # a worker that has not reported for so long is gone; what it h
 
 @dataclass(frozen=True)
 class Totals:
-    """Units done (of the batches as their last attempt reports them) and usage of all workers, dead ones included."""
+    """Units done (of each batch as its last attempt reports them) and usage of all workers, lost ones included."""
 
     done: int = 0
     meter: MeterSnapshot = field(default_factory=MeterSnapshot)
 
 
 class Ledger:
-    """The actor's class; engine-free by itself. Workers report whole counts, so that a repeated report changes nothing."""
+    """The actor's class. Workers report whole counts, so that a repeated report changes nothing."""
 
     def __init__(self, max_cost: float | None, max_calls: int | None, spent: Usage) -> None:
         self._budget = Budget(max_cost=max_cost, max_calls=max_calls)
         self._budget.cost, self._budget.calls = spent.cost, spent.calls
+        self._places: dict[str, int] = {}
         self._meters: dict[str, MeterSnapshot] = {}
         self._done: dict[str, int] = {}
         self._seen: dict[str, float] = {}
         self._open: dict[str, dict[int, Reservation]] = {}
         self._numbers = count()
+        self._stop: str | None = None
 
-    async def report(self, worker: str, meter: MeterSnapshot, done: dict[str, int]) -> None:
-        """`done`: units done by batch. The batch of a lost worker starts again from nothing and overwrites its count."""
+    async def place(self, actor: str) -> int:
+        """The number of an actor, from 0 by arrival; a restarted actor keeps its own."""
+        return self._places.setdefault(actor, len(self._places))
+
+    async def stop(self, reason: str) -> None:
+        """Tell every worker with its next report."""
+        self._stop = self._stop or reason
+
+    async def report(self, worker: str, meter: MeterSnapshot, done: dict[str, int]) -> str | None:
+        """`done`: units done by batch; a lost batch starts again and overwrites its count. Why to stop, or None."""
         self._seen[worker] = time.monotonic()
         self._meters[worker] = meter
         self._done.update(done)
-        await self._settle_the_dead()
+        await self._settle_the_lost()
+        return self._stop
 
     async def totals(self) -> Totals:
-        await self._settle_the_dead()
+        await self._settle_the_lost()
         return Totals(sum(self._done.values()), sum(self._meters.values(), MeterSnapshot()))
 
     async def reserve(self, worker: str, cost: float, calls: int) -> tuple[int, Reservation] | str:
-        """A numbered reservation, or why there is none (a message crosses processes more safely than an exception)."""
+        """A numbered reservation, or why there is none (a message crosses processes as it is)."""
         self._seen[worker] = time.monotonic()
         try:
             reservation = await self._budget.reserve(cost, calls)
@@ -63,21 +72,19 @@ class Ledger:
         return number, reservation
 
     async def settle(self, worker: str, number: int, cost: float, calls: int) -> None:
-        self._seen[worker] = time.monotonic()
         reservation = self._open.get(worker, {}).pop(number, None)
         if reservation is not None:
             await self._budget.settle(reservation, cost, calls)
 
-    async def _settle_the_dead(self) -> None:
+    async def _settle_the_lost(self) -> None:
         now = time.monotonic()
-        for worker in [w for w in self._open if self._open[w] and now - self._seen.get(w, now) > SILENT_S]:
+        for worker in [name for name, held in self._open.items() if held and now - self._seen[name] > SILENT_S]:
             for number, reservation in list(self._open[worker].items()):
                 await self.settle(worker, number, reservation.cost, reservation.calls)
-                self._seen[worker] = now - SILENT_S - 1
 
 
 class LedgerClient:
-    """A worker's side: a budget that all workers share, and its reports. Satisfies models.budget.BudgetLike."""
+    """A worker's side (satisfies models.budget.BudgetLike)."""
 
     def __init__(self, handle: Any) -> None:
         self.worker = uuid4().hex
@@ -90,30 +97,21 @@ class LedgerClient:
             raise BudgetReachedError(answer)
         number, reservation = answer
         self._numbers[id(reservation)] = number
-        return reservation  # type: ignore[no-any-return]
+        return reservation
 
     async def settle(self, reservation: Reservation, cost: float, calls: int) -> None:
         number = self._numbers.pop(id(reservation))
         await self._handle.settle.remote(self.worker, number, cost, calls)
 
-    async def report(self, meter: MeterSnapshot, done: dict[str, int]) -> None:
-        await self._handle.report.remote(self.worker, meter, done)
-
-
-ReadCounts = Callable[[], tuple[MeterSnapshot, dict[str, int]]]
-
-
-async def report_forever(client: LedgerClient, read: ReadCounts, every_s: float) -> None:
-    """Report the worker's counts until cancelled."""
-    while True:
-        await client.report(*read())
-        await asyncio.sleep(every_s)
+    async def report(self, meter: MeterSnapshot, done: dict[str, int]) -> str | None:
+        reason: str | None = await self._handle.report.remote(self.worker, meter, done)
+        return reason
 
 
 def start_ledger(settings: Settings, spent: Costs) -> Any:
     """A ledger for one stage of a run that has `spent` so much; `run.budget` and `run.max_calls` are its limits.
 
-    It ends with the driver or by `ray.kill`.
+    It ends by `ray.kill`, or with the driver.
     """
     so_far = Usage(calls=spent.calls, cost=spent.cost)
     actor = ray.remote(Ledger).options(num_cpus=0, max_concurrency=1000)
