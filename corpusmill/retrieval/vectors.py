@@ -7,15 +7,16 @@ indices on one machine. Zero vectors (empty texts) stay in and never score above
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
 
 from corpusmill.retrieval.files import FileOf
-from corpusmill.settings import VectorIndexSettings
 
 VECTOR_FILES = ("vectors.faiss", "ids.parquet")
 IDS_SCHEMA = pa.schema(
@@ -24,7 +25,17 @@ IDS_SCHEMA = pa.schema(
 Hit = tuple[str, str, float]  # text_hash, unit_id, cosine
 
 
-def index_kind(rows: int, settings: VectorIndexSettings) -> str:
+class IndexSizes(BaseModel):
+    """What of the vector index settings changes the built files; `nprobe` is chosen when a query runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    flat_max: int
+    ivf_max: int
+    train_max: int
+
+
+def index_kind(rows: int, settings: IndexSizes) -> str:
     """The FAISS factory string for that many vectors; about 4 sqrt(n) lists, at least 39 training vectors a list."""
     if rows <= settings.flat_max:
         return "Flat"
@@ -44,7 +55,7 @@ def matrix(column: pa.ChunkedArray | pa.Array, dim: int) -> np.ndarray:
 
 
 def build_vectors(
-    batches: Iterable[pa.RecordBatch], rows: int, dim: int, folder: Path, settings: VectorIndexSettings, seed: int = 0
+    batches: Iterable[pa.RecordBatch], rows: int, folder: Path, settings: IndexSizes, seed: int = 0
 ) -> int:
     """Index the batches (columns text_hash, unit_id, vector) into `folder`. Raises ValueError on other than `rows`.
 
@@ -53,10 +64,12 @@ def build_vectors(
     import faiss
 
     folder.mkdir(parents=True, exist_ok=True)
+    remaining = (batch for batch in batches if batch.num_rows)
+    first = next(remaining, None)
+    dim = 1 if first is None else first.schema.field("vector").type.list_size
     with one_thread(), pq.ParquetWriter(folder / "ids.parquet", IDS_SCHEMA) as ids:
-        kind = index_kind(rows, settings)
-        index = faiss.index_factory(dim, kind, faiss.METRIC_INNER_PRODUCT)
-        stream = _stream(batches, dim, ids)
+        index = faiss.index_factory(dim, index_kind(rows, settings), faiss.METRIC_INNER_PRODUCT)
+        stream = _stream(chain(() if first is None else (first,), remaining), dim, ids)
         if not index.is_trained:
             stream = _train(index, stream, rows, settings, seed, folder / "_train.f32")
         for vectors in stream:
@@ -74,7 +87,7 @@ def _stream(batches: Iterable[pa.RecordBatch], dim: int, ids: pq.ParquetWriter) 
 
 
 def _train(
-    index: Any, stream: Iterator[np.ndarray], rows: int, settings: VectorIndexSettings, seed: int, spool: Path
+    index: Any, stream: Iterator[np.ndarray], rows: int, settings: IndexSizes, seed: int, spool: Path
 ) -> Iterator[np.ndarray]:
     """Train on a seeded sample of all rows: one pass to a local spool file, then read back for adding."""
     dim = index.d
