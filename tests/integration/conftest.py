@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.s3_server import running_s3, s3  # noqa: F401  (fixtures)
+
 APPLE = {
     "fruit/orchard.md": "# Orchards\n\nApple is a sweet fruit that grows on trees in orchards. An Apple holds seeds in its core. "
     "Growers harvest the Apple in autumn and press it into cider. The Apple keeps well in a cool cellar.",
