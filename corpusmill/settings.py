@@ -66,6 +66,7 @@ class ModelSettings(Section):
     max_output_tokens: int | None = Field(None, ge=16)
     price_in: float = Field(0.0, ge=0)  # currency units a million prompt tokens
     price_out: float = Field(0.0, ge=0)
+    gpu_tokens_per_second: float | None = Field(None, gt=0)  # of one GPU, prompt and completion; for estimates alone
 
     @model_validator(mode="after")
     def _complete(self) -> "ModelSettings":

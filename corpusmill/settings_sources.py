@@ -1,5 +1,7 @@
 """Where settings come from: defaults < a YAML file < environment (CORPUSMILL__SECTION__KEY) < flags.
 
+A query starts from what its snapshot was made with: that layer lies between the defaults and the file.
+
 Every error names the key, the value, the place it came from and the valid choices.
 """
 
@@ -18,14 +20,24 @@ from corpusmill.settings import Settings
 
 ENVIRONMENT_PREFIX = "CORPUSMILL__"
 CONFIG_PACKAGE = "corpusmill_configs"
+RECORDED_SECTIONS = ("models", "embedder", "methods", "query")
 
 
 @dataclass(frozen=True)
 class LoadedSettings:
-    """Validated settings; `origins` maps each dotted key to "default", "file X", "environment NAME" or "flag"."""
+    """Validated settings; `origins` maps each dotted key to "default", "snapshot N", "file X", "environment NAME" or
+    "flag"."""
 
     settings: Settings
     origins: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The configuration stored in a snapshot's manifest. Keys that this version does not know are left out."""
+
+    snapshot: int
+    config: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -63,12 +75,17 @@ def load_settings(
     config: Path | str | None = None,
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
+    *,
+    recorded: Recorded | None = None,
 ) -> LoadedSettings:
     """Settings from a file (or the bare name of a shipped one), an environment and flags (dotted key -> YAML text).
 
-    Raises ConfigError on a missing file, bad YAML, an unknown key or a value of the wrong type.
+    `recorded` is the configuration that a snapshot was made with. Raises ConfigError on a missing file, bad YAML, an
+    unknown key or a value of the wrong type.
     """
     layers = _Layers()
+    for item in _from_snapshot(recorded) if recorded is not None else ():
+        layers.put(item)
     for item in _from_file(config) if config is not None else ():
         layers.put(item)
     for item in _from_environment(environ or {}):
@@ -162,6 +179,24 @@ def _walk(data: Mapping[Any, object], prefix: tuple[str, ...], place: Any, origi
             continue  # an empty section in YAML
         else:
             yield _Given(path, _file_value(value, kind), origin, at)
+
+
+def _from_snapshot(recorded: Recorded) -> Iterator[_Given]:
+    """Only what decides about answers: models, embedder, methods and query; not engines, paths or limits of a run."""
+    name = f"snapshot {recorded.snapshot}"
+    kept = {key: recorded.config[key] for key in RECORDED_SECTIONS if key in recorded.config}
+    known = _known(kept, Settings)
+    yield from _walk(known, (), lambda _: name, name)
+
+
+def _known(data: Mapping[str, object], section: type[BaseModel]) -> dict[str, object]:
+    out: dict[str, object] = {}
+    for key, value in data.items():
+        if key not in section.model_fields:
+            continue
+        inner = _section_type(section.model_fields[key].annotation)
+        out[key] = _known(value, inner) if inner is not None and isinstance(value, Mapping) else value
+    return out
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from corpusmill.errors import ConfigError
 from corpusmill.settings import Settings
-from corpusmill.settings_sources import leaves, load_settings, parse_assignments, shipped_configs, value_at
+from corpusmill.settings_sources import Recorded, leaves, load_settings, parse_assignments, shipped_configs, value_at
 
 
 def write(path: Path, text: str) -> Path:
@@ -179,3 +179,16 @@ def test_any_unknown_key_is_refused_with_a_valid_suggestion(key: str, section: s
     node: object = Settings()
     for part in suggestion.split("."):
         node = getattr(node, part)
+
+
+def test_a_snapshots_configuration_lies_between_defaults_and_file(tmp_path: Path) -> None:
+    made_with = load_settings(None, {"embedder.backend": "hash", "query.passages": "9", "ray.builders": "7"}).settings
+    config = made_with.model_dump(mode="json")
+    config["query"]["a_key_of_another_version"] = 1
+    config["models"]["default"] = {"backend": "embedded", "gone": True}
+    file = write(tmp_path / "c.yaml", "query: {passages: 3}\n")
+    loaded = load_settings(file, recorded=Recorded(12, config))
+    assert loaded.settings.embedder.backend == "hash"
+    assert loaded.origins["embedder.backend"] == "snapshot 12"
+    assert loaded.settings.query.passages == 3
+    assert loaded.settings.ray.builders == 1  # how a run was carried out is no part of an answer

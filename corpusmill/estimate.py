@@ -1,0 +1,215 @@
+"""What a run will cost, before it: documents, chunks, model calls, tokens, price and GPU hours.
+
+A seeded sample of the source is converted and chunked; means are extrapolated to all documents, with the 95 % interval
+that the sample's spread gives. What a method asks of its models is the method's own to say (methods/extras.py).
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from corpusmill.models.contracts import Role
+
+if TYPE_CHECKING:
+    from corpusmill.settings import Settings
+
+TOKENS_PER_WORD = 1.3  # of a subword tokenizer for each token of the `words` tokenizer, English prose
+DEFAULT_SAMPLE = 100
+
+
+@dataclass(frozen=True)
+class CallEstimate:
+    """Calls of one task for the sampled documents. Tokens are those of all its calls together."""
+
+    task: str
+    role: Role
+    calls: float
+    tokens_in: float
+    tokens_out: float
+
+
+@dataclass(frozen=True)
+class MethodEstimate:
+    """What a method's document steps will ask for the sampled documents. `embedded_texts` are texts to embed."""
+
+    calls: tuple[CallEstimate, ...]
+    embedded_texts: float = 0.0
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SourceSample:
+    """Sampled documents of a source. `chunk_tokens` has the token counts of the chunks of each one that was read."""
+
+    documents: int
+    complete: bool  # False: listing stopped at its bound, there are more documents
+    chunk_tokens: tuple[tuple[int, ...], ...]
+    unreadable: int = 0
+
+    @property
+    def sampled(self) -> int:
+        return len(self.chunk_tokens) + self.unreadable
+
+
+class TaskEstimate(BaseModel):
+    """One task of a run, extrapolated."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str
+    task: str
+    role: str
+    model: str
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    cost: float
+
+
+class Estimate(BaseModel):
+    """An estimate of a full build. `uncertainty` is the half width of the 95 % interval of chunks, as a fraction (None:
+    too few documents to tell); calls, tokens and cost carry it too. `gpu_hours` is None without a known throughput."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    documents: int
+    complete: bool = True
+    sampled: int = 0
+    unreadable: int = 0
+    chunks: int = 0
+    chunk_tokens: int = 0
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    embedded_texts: int = 0
+    cost: float = 0.0
+    gpu_hours: float | None = None
+    uncertainty: float | None = None
+    tasks: tuple[TaskEstimate, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """For people."""
+        more = "" if self.complete else " or more"
+        spread = f" ± {self.uncertainty:.0%}" if self.uncertainty else ""
+        unread = f", {self.unreadable} of them unreadable" if self.unreadable else ""
+        out = [
+            f"{self.documents:,}{more} documents ({self.sampled:,} sampled{unread}), "
+            f"about {self.chunks:,} chunks{spread}, {self.chunk_tokens:,} tokens of text"
+        ]
+        by_model: dict[str, list[TaskEstimate]] = {}
+        for task in self.tasks:
+            by_model.setdefault(task.model, []).append(task)
+        for model, tasks in by_model.items():
+            said = ", ".join(f"{t.task} {t.calls:,}" for t in tasks)
+            tokens_in, tokens_out = sum(t.tokens_in for t in tasks), sum(t.tokens_out for t in tasks)
+            cost = sum(t.cost for t in tasks)
+            tokens = f"; {tokens_in:,} tokens in, {tokens_out:,} out" if tokens_in or tokens_out else ""
+            price = f"; cost {cost:,.2f}" if cost else ""
+            out.append(
+                f"if all is new, {model} is called about {sum(t.calls for t in tasks):,} times: {said}{tokens}{price}"
+            )
+        if self.gpu_hours is not None:
+            out.append(f"{self.gpu_hours:,.2f} GPU hours at the configured throughput")
+        return out + list(self.notes)
+
+
+def estimate(settings: "Settings", sample: SourceSample) -> Estimate:
+    """Extrapolate a sample to its source. Pure: nothing is read and no model is loaded."""
+    from corpusmill.methods.extras import method_extra
+
+    per_document = [float(len(chunks)) for chunks in sample.chunk_tokens] + [0.0] * sample.unreadable
+    scale = sample.documents / sample.sampled if sample.sampled else 0.0
+    tasks: list[TaskEstimate] = []
+    notes: list[str] = []
+    embedded = 0.0
+    for name in settings.run.methods:
+        extra = method_extra(name, "estimating")
+        if extra is None:
+            notes.append(f"method {name} offers no estimate of its model calls")
+            continue
+        found: MethodEstimate = extra.estimate_calls(settings.method(name), sample.chunk_tokens)
+        embedded += found.embedded_texts * scale
+        tasks += [_task(settings, name, call, scale) for call in found.calls]
+        notes += found.assumptions
+    return Estimate(
+        documents=sample.documents,
+        complete=sample.complete,
+        sampled=sample.sampled,
+        unreadable=sample.unreadable,
+        chunks=round(sum(per_document) * scale),
+        chunk_tokens=round(sum(map(sum, sample.chunk_tokens)) * scale),
+        calls=sum(t.calls for t in tasks),
+        tokens_in=sum(t.tokens_in for t in tasks),
+        tokens_out=sum(t.tokens_out for t in tasks),
+        embedded_texts=round(embedded),
+        cost=sum(t.cost for t in tasks),
+        gpu_hours=_gpu_hours(settings, tasks),
+        uncertainty=half_width(per_document, sample.documents),
+        tasks=tuple(tasks),
+        notes=tuple(notes),
+    )
+
+
+def half_width(values: Sequence[float], population: int) -> float | None:
+    """Half width of the 95 % interval of a mean, as a fraction of it; 0 when all are seen, None when it cannot be told.
+
+    Normal approximation with the finite population correction.
+    """
+    n = len(values)
+    mean = math.fsum(values) / n if n else 0.0
+    if n >= population and n:
+        return 0.0
+    if n < 2 or mean == 0:
+        return None
+    variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
+    return 1.96 * math.sqrt(variance / n * (1 - n / population)) / mean
+
+
+def _task(settings: "Settings", method: str, call: CallEstimate, scale: float) -> TaskEstimate:
+    model = settings.models.of(call.role)
+    free = model.backend == "embedded"
+    subwords = TOKENS_PER_WORD if settings.chunk.tokenizer == "words" else 1.0
+    tokens_in = 0 if free else round(call.tokens_in * scale * subwords)
+    tokens_out = 0 if free else round(call.tokens_out * scale * subwords)
+    return TaskEstimate(
+        method=method,
+        task=call.task,
+        role=call.role,
+        model="the embedded rules" if free else str(model.model),
+        calls=round(call.calls * scale),
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        cost=(tokens_in * model.price_in + tokens_out * model.price_out) / 1e6,
+    )
+
+
+def _gpu_hours(settings: "Settings", tasks: Sequence[TaskEstimate]) -> float | None:
+    hours, known = 0.0, False
+    for task in tasks:
+        rate = settings.models.of(task.role).gpu_tokens_per_second  # type: ignore[arg-type]
+        if rate is not None:
+            known = True
+            hours += (task.tokens_in + task.tokens_out) / rate / 3600
+    return hours if known else None
+
+
+def reservoir(items: Sequence[object], size: int, seed: int) -> list[object]:
+    """`size` items chosen by a seeded draw without replacement, in their own order."""
+    if len(items) <= size:
+        return list(items)
+    chosen = sorted(random.Random(seed).sample(range(len(items)), size))
+    return [items[i] for i in chosen]
+
+
+def chunk_sizes(settings: "Settings", text: str) -> tuple[int, ...]:
+    """Token counts of the chunks of one text."""
+    from corpusmill.segmentation.partition import partition
+    from corpusmill.segmentation.tokens import get_tokenizer
+
+    chunk = settings.chunk
+    return tuple(piece.tokens for piece in partition(text, get_tokenizer(chunk.tokenizer), chunk.ct_min, chunk.ct_max))

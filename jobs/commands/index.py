@@ -1,0 +1,153 @@
+"""`corpusmill index`: build or update an index from a source."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .common import ConfigOption, JsonOption, SetOption, duration, emit, load, messages, number, out
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from corpusmill.estimate import Estimate
+    from corpusmill.settings import Settings
+
+    from ..driver import RunOutcome
+
+PREVIEW_LISTING = 50_000  # entries of the source that the preview before a run lists
+PREVIEW_SAMPLE = 12
+
+
+def command(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="A folder, file, glob, JSON lines or Parquet file, or s3:// prefix."),
+    ],
+    to: Annotated[str, typer.Option("--to", metavar="INDEX", help="A folder, file:// or s3:// URI. Made if absent.")],
+    method: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help="Indexing method; repeatable. See `corpusmill methods`.")
+    ] = None,
+    source_id: Annotated[
+        str | None,
+        typer.Option("--source-id", help="Name of this source in the index (default: its URI). Deletions stay in it."),
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    budget: Annotated[
+        float | None, typer.Option("--budget", help="Most to spend, in the currency of the prices; then exit 4.")
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Afterwards, propose retrieval thresholds for this embedder and corpus.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Build or update an index. Unchanged documents cost nothing; a run that fails leaves the index as it was."""
+    flags = {"run.methods": method or None, "run.budget": budget}
+    settings = load(config, assignments, flags).settings
+    console = messages()
+    estimate = _preview(settings, source, to, console)
+    from ..driver import run_index
+    from .progress import display
+
+    with _terminable(), display(console) as progress:
+        outcome = run_index(
+            settings, source=source, index=to, progress=progress, source_id=source_id, estimate=estimate
+        )
+    if json:
+        emit(as_json(outcome))
+    else:
+        _summary(outcome, to, out())
+    if calibrate:
+        _calibrate(to, settings, console)
+    if outcome.exit_code:
+        raise typer.Exit(outcome.exit_code)
+
+
+def as_json(outcome: "RunOutcome") -> dict[str, object]:
+    """What `--json` prints; scripts rely on these keys."""
+    counts = outcome.counts
+    return {
+        "run": outcome.run,
+        "snapshot": outcome.snapshot,
+        "digest": outcome.digest,
+        "new": outcome.new,
+        "documents": {
+            "new": counts.new,
+            "changed": counts.changed,
+            "moved": counts.moved,
+            "deleted": counts.deleted,
+            "unchanged": counts.unchanged,
+            "partial": outcome.partial,
+            "quarantined": outcome.quarantined,
+        },
+        "calls": outcome.calls,
+        "cached": outcome.cached,
+        "tokens": outcome.tokens,
+        "cost": outcome.cost,
+        "seconds": round(outcome.seconds, 3),
+        "stages": {name: round(seconds, 3) for name, seconds in outcome.stage_seconds.items()},
+        "report": outcome.report_key,
+        "message": outcome.message,
+    }
+
+
+def _preview(settings: "Settings", source: str, to: str, console: "Console") -> "Estimate":
+    """Print what will be read and what it may cost, before any engine starts. Refuses a bad source or method here."""
+    from corpusmill.estimate import estimate_source
+    from corpusmill.methods.registry import get_method
+
+    for name in settings.run.methods:
+        get_method(name)
+    console.print(f"index {source} -> {to}")
+    console.print(f"  methods {', '.join(settings.run.methods)}; {_models(settings)}")
+    estimate = estimate_source(settings, source, sample=PREVIEW_SAMPLE, most_listed=PREVIEW_LISTING)
+    for text in estimate.lines():
+        console.print(f"  {text}")
+    return estimate
+
+
+def _models(settings: "Settings") -> str:
+    models = settings.models
+    roles = {role: models.of(role) for role in ("extract", "summarise", "plan", "answer")}
+    names = {role: m.model or "embedded rules (no model is called)" for role, m in roles.items()}
+    distinct = sorted(set(names.values()))
+    said = distinct[0] if len(distinct) == 1 else ", ".join(f"{role}: {name}" for role, name in names.items())
+    return f"model {said}; embedder {settings.embedder.model or settings.embedder.backend}"
+
+
+def _summary(outcome: "RunOutcome", to: str, console: "Console") -> None:
+    c = outcome.counts
+    console.print(outcome.message)
+    console.print(f"  snapshot   {outcome.snapshot}  digest {outcome.digest}")
+    console.print(
+        f"  documents  {number(outcome.documents)}: {number(c.new)} new, {number(c.changed)} changed, "
+        f"{number(c.moved)} moved, {number(c.deleted)} deleted, {number(c.unchanged)} unchanged, "
+        f"{number(outcome.partial)} partial, {number(outcome.quarantined)} quarantined"
+    )
+    cost = f", cost {outcome.cost:,.4g}" if outcome.cost else ""
+    console.print(
+        f"  spent      {number(outcome.calls)} calls ({number(outcome.cached)} cached), {number(outcome.tokens)} tokens"
+        f"{cost}, {duration(outcome.seconds)}"
+    )
+    if outcome.report_key:
+        console.print(f"  report     {to.rstrip('/')}/{outcome.report_key}")
+    if outcome.exit_code:
+        console.print(f"  see        corpusmill documents {to} --outcome quarantined   (or partial)")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the run as Ctrl-C does, so that engines are stopped and the run's state is written."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,179 @@
+"""Live progress of a run on stderr: bars on a terminal, plain lines at intervals elsewhere."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from corpusmill.run import ProgressEvent
+
+from .common import duration, number
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+PLAIN_EVERY_S = 5.0
+
+
+@dataclass
+class StageClock:
+    """How far a stage is, how fast, and how long it will still take."""
+
+    started: float
+    first: ProgressEvent | None = None
+    last: ProgressEvent | None = None
+    printed: float = 0.0
+
+    def see(self, event: ProgressEvent) -> None:
+        if self.first is None:
+            self.first = event
+        self.last = event
+
+    def rate(self, now: float) -> float | None:
+        """Units a second since the stage's first event; None before there is something to tell it by."""
+        if self.last is None or self.first is None or now - self.started < 0.5:
+            return None
+        done = self.last.done - self.first.done
+        return done / (now - self.started) if done > 0 else None
+
+    def left(self, now: float) -> float | None:
+        """Seconds left, None while unknown."""
+        rate = self.rate(now)
+        if rate is None or self.last is None or self.last.total is None:
+            return None
+        return max(0.0, (self.last.total - self.last.done) / rate)
+
+
+def spent(event: ProgressEvent) -> str:
+    """Calls, tokens and cost so far, as far as there are any."""
+    usage, parts = event.usage, []
+    if usage.calls or usage.cached:
+        cached = f" (+{number(usage.cached)} cached)" if usage.cached else ""
+        parts.append(f"{number(usage.calls)} calls{cached}")
+    tokens = usage.prompt_tokens + usage.completion_tokens
+    if tokens:
+        parts.append(f"{number(tokens)} tokens")
+    if event.embedded_texts:
+        parts.append(f"{number(event.embedded_texts)} embedded")
+    if usage.cost:
+        parts.append(f"cost {usage.cost:,.4g}")
+    return ", ".join(parts)
+
+
+def line(event: ProgressEvent, clock: StageClock, now: float) -> str:
+    """One plain line: `build: 120/500 documents, 340 calls, 12.1/s, 31.4 s left`."""
+    of = f"/{number(event.total)}" if event.total is not None else ""
+    parts = [f"{event.stage}: {number(event.done)}{of} {event.unit}", spent(event)]
+    rate, left = clock.rate(now), clock.left(now)
+    if rate is not None:
+        parts.append(f"{rate:,.1f}/s")
+    if left is not None and left > 0:
+        parts.append(f"{duration(left)} left")
+    return ", ".join(part for part in parts if part)
+
+
+class Display(Protocol):
+    """A progress sink that must be closed."""
+
+    def __call__(self, event: ProgressEvent) -> None: ...
+
+    def __enter__(self) -> "Display": ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@dataclass
+class PlainDisplay:
+    """Prints a message at once, and a line a stage every few seconds and at its end."""
+
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    every_s: float = PLAIN_EVERY_S
+    stages: dict[str, StageClock] = field(default_factory=dict)
+
+    def __call__(self, event: ProgressEvent) -> None:
+        now = self.clock()
+        stage = self.stages.setdefault(event.stage, StageClock(now, printed=now))
+        if event.message:
+            self.say(event.message)
+        finished = event.total is not None and event.done >= event.total
+        was_finished = stage.last is not None and stage.last.total is not None and stage.last.done >= stage.last.total
+        stage.see(event)
+        if event.message is None and (now - stage.printed >= self.every_s or (finished and not was_finished)):
+            stage.printed = now
+            self.say(line(event, stage, now))
+
+    def __enter__(self) -> "PlainDisplay":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class RichDisplay:
+    """One bar a stage."""
+
+    def __init__(self, console: "Console") -> None:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._console = console
+        self._bars: Progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description:<20}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[count]}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[spent]}", markup=False, style="dim"),
+            console=console,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._clocks: dict[str, StageClock] = {}
+
+    def __call__(self, event: ProgressEvent) -> None:
+        now = time.monotonic()
+        if event.message:
+            self._console.print(event.message)
+            if event.total is None and event.done == 0:
+                return
+        if event.stage == "plan":
+            return
+        if event.stage not in self._tasks:
+            self._finish_earlier()
+            self._tasks[event.stage] = self._bars.add_task(event.stage, total=event.total, count="", spent="")
+            self._clocks[event.stage] = StageClock(now)
+        clock = self._clocks[event.stage]
+        clock.see(event)
+        left = clock.left(now)
+        of = f"/{number(event.total)}" if event.total is not None else ""
+        self._bars.update(
+            self._tasks[event.stage],
+            completed=event.done,
+            total=event.total,
+            count=f"{number(event.done)}{of} {event.unit}",
+            spent=", ".join(p for p in (spent(event), f"{duration(left)} left" if left else "") if p),
+        )
+
+    def _finish_earlier(self) -> None:
+        """Stages follow one another: the next one's first event ends the one before."""
+        for task in self._bars.tasks:
+            if not task.finished:
+                total = task.total if task.total is not None else max(task.completed, 1)
+                self._bars.update(task.id, total=total, completed=total)
+
+    def __enter__(self) -> "RichDisplay":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+
+def display(console: "Console") -> Display:
+    """Bars where stderr is a terminal, else plain lines."""
+    if console.is_terminal:
+        return RichDisplay(console)
+    return PlainDisplay(lambda text: console.print(text))

@@ -1,0 +1,96 @@
+"""`corpusmill query`: a cited answer in the terminal. Starts no engine."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .common import (
+    ConfigOption,
+    IndexArgument,
+    JsonOption,
+    SetOption,
+    SnapshotOption,
+    duration,
+    emit,
+    load,
+    number,
+    out,
+)
+
+if TYPE_CHECKING:
+    from corpusmill.retrieval.engine import QueryResult
+    from rich.console import Console
+
+    from corpusmill.settings import Settings
+    from corpusmill.store.view import SnapshotView
+
+SHOWN_EVIDENCE = 400  # characters of one piece of evidence on the terminal
+
+
+def command(
+    index: IndexArgument,
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="In quotation marks.")],
+    method: Annotated[str | None, typer.Option("--method", "-m", help="One of the index's methods.")] = None,
+    mode: Annotated[str | None, typer.Option("--mode", help="A retrieval mode of the method.")] = None,
+    snapshot: SnapshotOption = None,
+    evidence: Annotated[bool, typer.Option("--evidence", help="Also print what the answer was made from.")] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Answer a question with citations: each is checked to be a quote of a stored document."""
+    from corpusmill.store import commit
+    from corpusmill.store.objects import open_store
+    from corpusmill.store.view import SnapshotView
+
+    flags = {"query.method": method, "query.mode": mode}
+    store = open_store(index, load(config, assignments, flags).settings.store)
+    manifest = commit.open_index(store, snapshot)
+    settings = load(config, assignments, flags, manifest).settings
+    result = asyncio.run(_ask(SnapshotView(store, manifest), settings, question))
+    if json:
+        emit(result.to_json())
+        return
+    show(result, out(), evidence)
+
+
+async def _ask(view: "SnapshotView", settings: "Settings", question: str) -> "QueryResult":
+    from corpusmill.retrieval.engine import QueryEngine
+
+    from corpusmill.models.factory import build_models
+    from corpusmill.models.metered import Meter
+
+    models = build_models(settings, meter=Meter())
+    try:
+        engine = QueryEngine(view, settings, models)
+        return await engine.query(question, settings.query.method, settings.query.mode)
+    finally:
+        await models.aclose()
+
+
+def show(result: "QueryResult", console: "Console", evidence: bool) -> None:
+    """The answer, its numbered citations with the quoted text, and what it took."""
+    value = result.to_json()
+    console.print(value["answer"] or "The index holds no answer to this question.")
+    for place, citation in enumerate(value["citations"], start=1):
+        console.print()
+        title = citation["title"] or citation["uri"]
+        console.print(f"[{place}] {title}", style="bold")
+        console.print(f"    “{' '.join(citation['quote'].split())}”")
+        console.print(
+            f"    {citation['uri']}, characters {citation['start']}–{citation['end']}, document {citation['doc_id']}",
+            style="dim",
+        )
+    if evidence:
+        console.print("\nEvidence", style="bold")
+        for item in value["evidence"]:
+            text = " ".join(item["text"].split())
+            cut = text if len(text) <= SHOWN_EVIDENCE else text[:SHOWN_EVIDENCE] + " …"
+            console.print(f"  {item['kind']} {item['score']:.3f}  {cut}")
+    console.print()
+    console.print(
+        f"{value['method']}, {value['mode']} mode, snapshot {value['snapshot']}, "
+        f"{number(value['tokens'])} tokens of context, {duration(value['seconds'])}",
+        style="dim",
+    )
