@@ -68,7 +68,7 @@ def _let_go() -> None:
 
 
 def cpu_share(actors: int) -> float:
-    """CPUs that each of `actors` long-lived actors may claim, so that all fit the cluster and half is left for tasks."""
+    """CPUs that each of `actors` long-lived actors may claim, so that all fit and half is left for tasks."""
     total = float(ray.cluster_resources().get("CPU", 1.0))
     return max(_MIN_CPU_SHARE, min(1.0, int(50 * total / max(actors, 1)) / 100))
 

@@ -35,7 +35,7 @@ def clustering_replicas(settings: Settings) -> list[Any]:
 
 
 class PooledClustering:
-    """Client of one event loop (satisfies models.factory.ClusterPool): large arrays go to a replica, others to a thread."""
+    """Client of one event loop (a models.factory.ClusterPool): large arrays go to a replica, small ones stay here."""
 
     def __init__(self, handles: list[Any]) -> None:
         self._replicas = Replicas(handles)
