@@ -1,4 +1,4 @@
-"""Tables of FlexStructRAG. Document tables hold no doc_id: what a text yields belongs to all documents with that text."""
+"""Tables of FlexStructRAG. Document tables hold no doc_id: they belong to every document that has the text."""
 
 import pyarrow as pa
 

@@ -10,8 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from corpusmill.models.contracts import Task
 from corpusmill.models.prompts import load_prompt
-from corpusmill.spans import align_quote
+from corpusmill.names import normal_form
+from corpusmill.spans import Span, align_quote
 
+RULE_SUMMARY_TOKENS = 120
 _PACKAGE = "corpusmill.methods.flexstructrag"
 _MARKS = re.compile(r"<(?=/?(?:passage|statements?|source|name|entities|anchor|description)\b)", re.IGNORECASE)
 
@@ -43,7 +45,7 @@ class SummariseInput(_Frozen):
     """An entity's display name and the statements it takes part in, in extraction order."""
 
     name: str
-    statements: tuple[str, ...]
+    statements: tuple[str, ...] = Field(min_length=1)
 
 
 class EntitySummary(_Frozen):
@@ -147,17 +149,21 @@ def _rule_extract(inputs: ExtractInput) -> Extraction:
 def _rule_summarise(inputs: SummariseInput) -> EntitySummary:
     from corpusmill.models.rules import summary
 
-    text = summary(inputs.name, inputs.statements)
+    text = summary(inputs.statements, RULE_SUMMARY_TOKENS) or inputs.statements[0]
     return EntitySummary(summary=text, aliases=abbreviations(inputs.name, inputs.statements))
 
 
 def _rule_relate(inputs: RelateInput) -> Relations:
-    from corpusmill.models.rules import relations
+    """Pairs that the anchor is an end of: names that merely share a sentence with it are too often unrelated."""
+    from corpusmill.models.rules import Statement, relations
 
-    found = relations([(s.text, s.entities) for s in inputs.statements])
+    given = [Statement(s.text, Span(0, len(s.text)), s.entities) for s in inputs.statements]
+    anchor = normal_form(inputs.anchor)
     return Relations(
         relations=tuple(
-            FoundRelation(source=r.source, target=r.target, text=r.text, support=r.statement + 1) for r in found
+            FoundRelation(source=r.source, target=r.target, text=r.text, support=r.statement + 1)
+            for r in relations(given, inputs.names)
+            if anchor in (normal_form(r.source), normal_form(r.target))
         )
     )
 
@@ -165,7 +171,7 @@ def _rule_relate(inputs: RelateInput) -> Relations:
 def _rule_merge(inputs: MergeSummaryInput) -> MergedSummary:
     from corpusmill.models.rules import summary
 
-    return MergedSummary(summary=summary(inputs.name, inputs.parts))
+    return MergedSummary(summary=summary(inputs.parts, RULE_SUMMARY_TOKENS) or inputs.parts[0])
 
 
 def abbreviations(name: str, texts: tuple[str, ...]) -> tuple[str, ...]:
