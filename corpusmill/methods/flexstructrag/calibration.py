@@ -6,7 +6,10 @@ of two random entities in which both names are replaced by one common name, so t
 evidence. Thresholds are fixed settings: they are measured by a command, never inside a run.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from corpusmill.settings import EmbedderSettings
 
 RETRIEVAL_PASS = 1 / 1_000
 MERGE_PASS = 1 / 100
@@ -36,3 +39,8 @@ def thresholds(embedder: str) -> Thresholds:
     An embedder that was not measured gets `UNKNOWN`; `corpusmill index --calibrate` measures it.
     """
     return CALIBRATED.get(embedder, CALIBRATED.get(embedder.partition("/")[0], UNKNOWN))
+
+
+def embedder_name(settings: "EmbedderSettings") -> str:
+    """What `thresholds` knows an embedder by: `backend`, or `backend/model`."""
+    return f"{settings.backend}/{settings.model}" if settings.model else settings.backend

@@ -34,6 +34,10 @@ class FlexSettings(BaseModel):
     tau_hyperedge: float | None = Field(None, ge=-1, le=1)  # None: calibrated; the paper's 0.9 is its embedder's
     tau_edge: float | None = Field(None, ge=-1, le=1)
     mode: Literal["hypergraph", "graph", "hybrid"] = "hybrid"
+    # how passages that fill the context are ranked: by a walk over the merged structure (beyond the paper), or by
+    # words and meaning alone
+    passage_ranking: Literal["diffusion", "fused"] = "diffusion"
+    diffusion_max: int = Field(2_000_000, ge=0)  # statements; a larger index is ranked as "fused"
 
     @model_validator(mode="after")
     def _windows(self) -> "FlexSettings":

@@ -1,0 +1,199 @@
+"""Section 8: entities by name, hyperedges and edges by meaning, clusters of what was found; then passages to fill.
+
+Modes: `hypergraph` (entities, hyperedges, clusters), `graph` (entities, edges), `hybrid` (all).
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from corpusmill.errors import UsageError
+from corpusmill.methods.common.passages import Passage, PassageSearch, open_vectors
+from corpusmill.methods.flexstructrag.calibration import embedder_name, thresholds
+from corpusmill.methods.flexstructrag.diffusion import EntityGraph
+from corpusmill.methods.flexstructrag.lookup import StructureLookup
+from corpusmill.methods.flexstructrag.settings import FlexSettings
+from corpusmill.methods.protocol import Evidence, Retrieval, Snapshot, Source
+from corpusmill.names import normal_form
+from corpusmill.retrieval.tasks import QUERY_ENTITIES, QueryEntitiesInput, shorten
+from corpusmill.retrieval.vectors import Hit
+from corpusmill.steps import Models
+
+if TYPE_CHECKING:
+    from corpusmill.settings import Settings
+
+MODES: tuple[str, ...] = ("hypergraph", "graph", "hybrid")
+STATEMENT_INDEX, EDGE_INDEX = "statement_index", "edge_index"
+MAX_SOURCES = 64  # statements of one entity that are given as its sources
+
+
+@dataclass(frozen=True)
+class Found:
+    """What of the structure a question found, before it becomes evidence; each best first."""
+
+    vector: np.ndarray
+    names: tuple[str, ...]
+    entities: tuple[str, ...]  # canonical ids
+    hyperedges: tuple[Hit, ...]
+    edges: tuple[Hit, ...]
+    nearest: tuple[Hit, ...]  # best hyperedges whatever their cosine: seeds of the walk
+
+
+class FlexRetriever:
+    """Retrieval over one pinned snapshot; indices and tables are read at first use."""
+
+    modes = MODES
+
+    def __init__(self, settings: "Settings", snapshot: Snapshot, models: Models) -> None:
+        own = settings.method("flexstructrag")
+        assert isinstance(own, FlexSettings)
+        self.settings = own
+        self.default_mode: str = own.mode
+        self._query = settings.query
+        self._snapshot = snapshot
+        self._models = models
+        calibrated = thresholds(embedder_name(settings.embedder))
+        self.tau_hyperedge = calibrated.tau_hyperedge if own.tau_hyperedge is None else own.tau_hyperedge
+        self.tau_edge = calibrated.tau_edge if own.tau_edge is None else own.tau_edge
+        nprobe = settings.vector_index.nprobe
+        self.passages = PassageSearch(snapshot, nprobe)
+        self._statements = open_vectors(snapshot, STATEMENT_INDEX, nprobe)
+        self._edges = open_vectors(snapshot, EDGE_INDEX, nprobe)
+        self._lookup = StructureLookup(snapshot)
+        self._graph: EntityGraph | None = None
+
+    async def retrieve(self, question: str, mode: str) -> Retrieval:
+        """Evidence for the question. Raises UsageError on an unknown mode."""
+        if mode not in MODES:
+            raise UsageError(f"unknown mode {mode!r} of method flexstructrag; choices: {', '.join(MODES)}")
+        started = time.perf_counter()
+        found = await self.find(question, mode)
+        searched = time.perf_counter()
+        evidence = self.structure(found, mode)
+        assembled = time.perf_counter()
+        if self._query.fill and self._query.passages:
+            evidence += [as_evidence(p, self._snapshot) for p in self.fill(question, found, self._query.passages)]
+        timings = {
+            "search": searched - started,
+            "structure": assembled - searched,
+            "passages": time.perf_counter() - assembled,
+        }
+        return Retrieval(tuple(evidence), timings, calls=1)
+
+    async def find(self, question: str, mode: str) -> Found:
+        """Names by the model, vectors by the embedder, and what the indices return for them."""
+        short = shorten(question)
+        asked = await self._models.language_model("plan").generate(QUERY_ENTITIES, QueryEntitiesInput(question=short))
+        names = tuple(asked.value.entities)
+        vector = (await self._models.embedder.embed([short], "query"))[0]
+        own = self.settings
+        nearest = self._statements.search(vector, max(own.n_hyperedges, 50), above=0.0)
+        hyperedges = [hit for hit in nearest if hit[2] > self.tau_hyperedge][: own.n_hyperedges]
+        edges = [] if mode == "hypergraph" else self._edges.search(vector, own.n_edges, above=self.tau_edge)
+        entities = self.match(names, nearest)
+        return Found(vector, names, entities, tuple(hyperedges), tuple(edges), tuple(nearest))
+
+    def match(self, names: Sequence[str], nearest: Sequence[Hit]) -> tuple[str, ...]:
+        """Canonical entities of the names, in their order; an alias counts only where no entity has the name itself.
+
+        Of several entities with one name, those in statements near the question come first, then the busier ones.
+        """
+        near = {
+            entity: -i for i, hit in reversed(list(enumerate(nearest))) for entity in self._lookup.entities_of(hit[1])
+        }
+        out: dict[str, None] = {}
+        for name in names:
+            form = normal_form(name)
+            known = self._lookup.named(form, alias=False) or self._lookup.named(form, alias=True)
+            ranked = sorted(known, key=lambda e: (-near.get(e, -len(nearest) - 1), -self._lookup.degree(e), e))
+            out.update(dict.fromkeys(ranked))
+        return tuple(out)[: self.settings.n_entities]
+
+    def structure(self, found: Found, mode: str) -> list[Evidence]:
+        """The structure's own evidence: entities, hyperedges, edges, clusters, as the mode has them."""
+        cosine = {unit: score for _, unit, score in found.nearest}
+        evidence = [self._entity(entity, cosine) for entity in found.entities]
+        if mode != "graph":
+            evidence += [self._hyperedge(hit) for hit in found.hyperedges]
+        if mode != "hypergraph":
+            evidence += [self._edge(hit) for hit in found.edges]
+        if mode != "graph":
+            evidence += self._clusters(found.hyperedges)
+        return evidence
+
+    def fill(self, question: str, found: Found, k: int) -> list[Passage]:
+        """The best `k` passages, ranked as `passage_ranking` says."""
+        scores = self.passages.scores(shorten(question), found.vector)
+        if self.settings.passage_ranking == "diffusion" and self._lookup.statements <= self.settings.diffusion_max:
+            seeds = [(unit, score) for _, unit, score in found.nearest]
+            walked = self.graph.rank(seeds, found.entities, scores)
+            scores = walked or scores
+        best = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]
+        return [self.passages.passage(row, score) for row, score in best]
+
+    @property
+    def graph(self) -> EntityGraph:
+        if self._graph is None:
+            chunks = self.passages.table.column("chunk_id").to_pylist()
+            self._graph = EntityGraph(self._snapshot, {chunk: row for row, chunk in enumerate(chunks)})
+        return self._graph
+
+    def _entity(self, entity_id: str, cosine: Mapping[str, float]) -> Evidence:
+        """Sources: the spans of its members' statements, those near the question first."""
+        rows = self._lookup.statements_of(entity_id)
+        rows.sort(key=lambda row: -cosine.get(str(row["hyperedge_id"]), 0.0))
+        sources = tuple(self._lookup.source(row) for row in rows[:MAX_SOURCES])
+        score = max((cosine.get(str(row["hyperedge_id"]), 0.0) for row in rows), default=0.0)
+        return Evidence("entity", entity_id, score, self._lookup.entity_text(entity_id), sources)
+
+    def _hyperedge(self, hit: Hit) -> Evidence:
+        row = self._lookup.statement(hit[1])
+        return Evidence("hyperedge", hit[1], hit[2], str(row["text"]), (self._lookup.source(row),))
+
+    def _edge(self, hit: Hit) -> Evidence:
+        row = self._lookup.edge(hit[1])
+        source = self._lookup.source(row)
+        return Evidence(
+            "edge", hit[1], hit[2], f"{row['source_name']} – {row['target_name']}: {row['text']}", (source,)
+        )
+
+    def _clusters(self, hyperedges: Iterable[Hit]) -> list[Evidence]:
+        """Clusters that hold a retrieved hyperedge, by their best one; text: the members' refs in extraction order."""
+        best: dict[str, float] = {}
+        for _, unit, score in hyperedges:
+            for cluster in self._lookup.clusters_of(unit):
+                best[cluster] = max(best.get(cluster, -1.0), score)
+        out = []
+        for cluster, score in sorted(best.items(), key=lambda item: (-item[1], item[0])):
+            text_hash, spans = self._lookup.cluster(cluster)
+            text = self._snapshot.text(text_hash)
+            sources = tuple(Source(text_hash, span) for span in spans)
+            out.append(Evidence("cluster", cluster, score, "\n".join(span.of(text) for span in spans), sources))
+        return out
+
+
+def as_evidence(passage: Passage, snapshot: Snapshot) -> Evidence:
+    """A passage as evidence of kind "passage"."""
+    text = passage.span.of(snapshot.text(passage.text_hash))
+    return Evidence("passage", passage.chunk_id, passage.score, text, (Source(passage.text_hash, passage.span),))
+
+
+def passages_of(evidence: Sequence[Evidence], search: PassageSearch) -> list[int]:
+    """Rows of passages that the units lead to, best first: the rule by which a structure's recall is measured.
+
+    A unit gives its score, at least 0.01, in equal parts to the passages its first 8 sources touch; a passage sums up
+    its parts, and ties go by row. Passages that are themselves evidence come first, in their order.
+    """
+    given = [search.row_of(piece.id) for piece in evidence if piece.kind == "passage"]
+    sums: dict[int, float] = {}
+    for piece in evidence:
+        if piece.kind == "passage":
+            continue
+        rows = {row for s in piece.sources[:8] for row in search.rows_at(s.text_hash, s.span)}
+        for row in sorted(rows):
+            sums[row] = sums.get(row, 0.0) + max(piece.score, 0.01) / len(rows)
+    ranked = sorted(sums, key=lambda row: (-sums[row], row))
+    return list(dict.fromkeys([*given, *ranked]))

@@ -1,0 +1,173 @@
+"""A question against one pinned snapshot: retrieval by a method, a cited answer, or a plain statement that there is none.
+
+Loads neither Spark nor Ray.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from corpusmill.errors import EmbedderMismatchError, UsageError
+from corpusmill.methods.protocol import Evidence, Retrieval, Retriever, Snapshot
+from corpusmill.methods.registry import get_method
+from corpusmill.retrieval.answering import UNANSWERABLE, Answered, answer_from
+from corpusmill.retrieval.citations import MAX_DOCUMENTS, Citation
+from corpusmill.retrieval.context import Context, assemble
+from corpusmill.steps import Models
+
+if TYPE_CHECKING:
+    from corpusmill.settings import Settings
+    from corpusmill.store.draft import Draft
+    from corpusmill.store.manifest import Manifest
+
+
+class PinnedSnapshot(Snapshot, Protocol):
+    """A snapshot whose manifest is at hand (store.view.SnapshotView)."""
+
+    source: "Manifest | Draft"
+
+
+@dataclass(frozen=True)
+class SourceRef:
+    """A span of a document; one text that several documents share gives one for each."""
+
+    doc_id: str
+    uri: str
+    title: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class EvidenceItem:
+    kind: str
+    id: str
+    score: float
+    text: str
+    sources: tuple[SourceRef, ...]
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """`tokens`: of the prompt and the reply where a model reported them, else of the context. `notes` are for people:
+    removed quotes, an embedded answer."""
+
+    answer: str
+    citations: tuple[Citation, ...]
+    evidence: tuple[EvidenceItem, ...]
+    method: str
+    mode: str
+    snapshot: int
+    tokens: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+    context_tokens: int = 0
+    answerable: bool = True
+
+    def as_json(self) -> dict[str, object]:
+        """The public JSON shape; scripts rely on these keys."""
+        whole = asdict(self)
+        for internal in ("notes", "context_tokens", "answerable"):
+            del whole[internal]
+        whole["seconds"] = round(self.seconds, 3)
+        return whole
+
+
+class QueryEngine:
+    """Answers questions over one snapshot; indices stay open between questions.
+
+    Raises EmbedderMismatchError when the models embed otherwise than the snapshot was embedded, UsageError when the
+    snapshot holds no method.
+    """
+
+    def __init__(self, view: PinnedSnapshot, settings: "Settings", models: Models) -> None:
+        from corpusmill.store.manifest import Manifest
+
+        if not isinstance(view.source, Manifest):
+            raise UsageError("only a published snapshot can be queried, this one is a draft")
+        self._view = view
+        self._manifest = view.source
+        self._settings = settings
+        self._models = models
+        self._retrievers: dict[str, Retriever] = {}
+        if models.embedder.fingerprint != self._manifest.embedder:
+            raise EmbedderMismatchError(
+                f"snapshot {self._manifest.number} was embedded by {self._manifest.embedder}, the configured embedder is "
+                f"{models.embedder.fingerprint}; set the `embedder` section to what the index was made with"
+            )
+
+    async def query(self, question: str, method: str | None = None, mode: str | None = None) -> QueryResult:
+        """A cited answer. Raises UsageError on an empty question, an unknown method or mode; ModelError."""
+        started = time.perf_counter()
+        name, mode, retrieval, context = await self._evidence(question, method, mode)
+        answered = await answer_from(question, context.evidence, self._view, self._models)
+        return self._result(name, mode, retrieval, context, answered, time.perf_counter() - started)
+
+    async def retrieve(self, question: str, method: str | None = None, mode: str | None = None) -> QueryResult:
+        """The same without an answer: `answer` is empty and nothing is cited. Raises as `query`."""
+        started = time.perf_counter()
+        name, mode, retrieval, context = await self._evidence(question, method, mode)
+        answered = Answered("", (), True, 0, ())
+        return self._result(name, mode, retrieval, context, answered, time.perf_counter() - started)
+
+    def retriever(self, method: str | None = None) -> tuple[str, Retriever]:
+        """The method's name and its retriever, opened once. Raises UsageError with the choices."""
+        present = [entry.name for entry in self._manifest.methods]
+        if not present:
+            raise UsageError(f"snapshot {self._manifest.number} holds no method's index")
+        name = method or self._settings.query.method or present[0]
+        if name not in present:
+            get_method(name)  # an unknown one is told apart from one that this index lacks
+            raise UsageError(f"this index has no method {name!r}; it has: {', '.join(present)}")
+        if name not in self._retrievers:
+            self._retrievers[name] = get_method(name).retriever(self._settings, self._view, self._models)
+        return name, self._retrievers[name]
+
+    async def _evidence(
+        self, question: str, method: str | None, mode: str | None
+    ) -> tuple[str, str, Retrieval, Context]:
+        if not question.strip():
+            raise UsageError("the question is empty")
+        name, retriever = self.retriever(method)
+        mode = mode or self._settings.query.mode or retriever.default_mode
+        if mode not in retriever.modes:
+            raise UsageError(f"unknown mode {mode!r} of method {name}; choices: {', '.join(retriever.modes)}")
+        retrieval = await retriever.retrieve(question, mode)
+        return name, mode, retrieval, assemble(retrieval.evidence, self._settings.query.context_tokens, self._view)
+
+    def _result(
+        self, name: str, mode: str, retrieval: Retrieval, context: Context, answered: Answered, seconds: float
+    ) -> QueryResult:
+        result = QueryResult(
+            answer=answered.text,
+            citations=answered.citations,
+            evidence=tuple(self._item(piece) for piece in context.evidence),
+            method=name,
+            mode=mode,
+            snapshot=self._manifest.number,
+            tokens=answered.tokens or context.tokens,
+            seconds=seconds,
+            notes=answered.notes,
+            context_tokens=context.tokens,
+            answerable=answered.answerable,
+        )
+        left_out = len(retrieval.evidence) - len(context.evidence)
+        if left_out:
+            note = f"{left_out} of {len(retrieval.evidence)} pieces of evidence repeat others or exceed the context"
+            result = replace(result, notes=(*result.notes, note))
+        return result
+
+    def _item(self, piece: Evidence) -> EvidenceItem:
+        return EvidenceItem(piece.kind, piece.id, round(piece.score, 6), piece.text, tuple(self._refs(piece)))
+
+    def _refs(self, piece: Evidence) -> Sequence[SourceRef]:
+        refs = []
+        for source in piece.sources:
+            for row in list(self._view.documents_of(source.text_hash))[:MAX_DOCUMENTS]:
+                title = str(row.get("title") or row["uri"])
+                refs.append(SourceRef(str(row["doc_id"]), str(row["uri"]), title, source.span.start, source.span.end))
+        return refs
+
+
+__all__ = ["UNANSWERABLE", "EvidenceItem", "PinnedSnapshot", "QueryEngine", "QueryResult", "SourceRef"]
