@@ -1,0 +1,192 @@
+"""Corpus steps on Spark: SQL, grouped maps over Arrow and connected components, over live, owned rows."""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from corpusmill.errors import ConfigError
+from corpusmill.planning import made_from, resolved_plan, table_methods, take_over
+from corpusmill.run import RunSpec
+from corpusmill.schemas import DOCUMENTS, TEXTS
+from corpusmill.steps import Components, CorpusOp, CorpusStep, FlatMap, GroupMap, ResolvedPlan, Sql
+from corpusmill.store.draft import Draft
+from corpusmill.store.manifest import Manifest, TableEntry
+from corpusmill.store.objects import ObjectStore, open_store
+from spark_jobs.census import census, counted, documents_frame, owned_texts
+from spark_jobs.components import connected_components
+from spark_jobs.frames import SEGMENT, flat_map, group_map, read_files, write_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def run_corpus(
+    spark: "SparkSession", spec: RunSpec, draft: Draft, steps: Sequence[str], parent: Manifest | None
+) -> Draft:
+    """The draft after its census (if none was taken yet) and the named corpus steps, in order.
+
+    A step whose inputs equal those of the parent's tables is not run. Raises ConfigError for a step that is no corpus
+    step of the plan, GraphFramesNeededError (see components.py).
+    """
+    plan = resolved_plan(spec.settings)
+    chosen = [_corpus_step(plan, name) for name in steps]
+    draft = census(spark, spec, draft) if not counted(draft, plan) else draft.model_copy(deep=True)
+    store = open_store(spec.index, spec.settings.store)
+    for step in chosen:
+        if not take_over(step, plan, draft, parent):
+            _Runner(spark, store, spec, plan, draft, step).run()
+    return draft
+
+
+def _corpus_step(plan: ResolvedPlan, name: str) -> CorpusStep:
+    found = [step for step in plan.of_kind(CorpusStep) if step.name == name]
+    if not found:
+        choices = ", ".join(step.name for step in plan.of_kind(CorpusStep)) or "none"
+        raise ConfigError(f"the plan has no corpus step {name!r}; corpus steps: {choices}")
+    step = found[0]
+    assert isinstance(step, CorpusStep)
+    return step
+
+
+@dataclass
+class _Runner:
+    """One corpus step: its frames by name, and those that are kept because several later ones read them."""
+
+    spark: "SparkSession"
+    store: ObjectStore
+    spec: RunSpec
+    plan: ResolvedPlan
+    draft: Draft
+    step: CorpusStep
+    frames: dict[str, "DataFrame"] = field(default_factory=dict)
+    kept: list["DataFrame"] = field(default_factory=list)
+    owned: "DataFrame | None" = None
+
+    def run(self) -> None:
+        identity = made_from(self.step, self.plan, self.draft)
+        try:
+            self.frames["documents"] = documents_frame(self.spark, self.store, self.spec, self.draft)
+            for name in self.step.inputs:
+                if name != DOCUMENTS.name:
+                    self.frames[name] = self._input(name)
+            for place, op in enumerate(self.step.ops):
+                frame = self._apply(op)
+                uses = sum(op.name in _reads(later) for later in self.step.ops[place + 1 :])
+                uses += any(output.name == op.name for output in self.step.outputs)
+                self.frames[op.name] = self._keep(frame) if uses > 1 and not isinstance(op, Components) else frame
+            for output in self.step.outputs:
+                self._write(output.name, identity)
+        finally:
+            for frame in self.kept:
+                frame.unpersist()
+
+    def _keep(self, frame: "DataFrame") -> "DataFrame":
+        self.kept.append(frame.persist())
+        return frame
+
+    def _input(self, name: str) -> "DataFrame":
+        """Rows of a table that count: those of live texts, from the segment that owns each."""
+        entry = next(table for table in self.draft.tables if table.name == name)
+        schema = (TEXTS if name == TEXTS.name else self.plan.spec(name)).schema
+        partitions = self.spec.settings.spark.partitions
+        if entry.artifact is None:
+            files = [("", file) for file in entry.files]
+            return read_files(self.spark, self.store, files, schema, partitions).drop(SEGMENT)
+        artifact = next(a for a in self.draft.artifacts if a.step == entry.artifact)
+        files = [(segment.id, segment.files[name]) for segment in artifact.segments]
+        rows = read_files(self.spark, self.store, files, schema, partitions)
+        owners = self._owners().where(f"step = '{artifact.step}'").select("text_hash", "segment")
+        if owners.count() == sum(segment.index.rows for segment in artifact.segments):
+            return rows.drop(SEGMENT)
+        matches = [rows["text_hash"] == owners["text_hash"], rows[SEGMENT] == owners["segment"]]
+        return rows.join(owners, matches, "left_semi").drop(SEGMENT)
+
+    def _owners(self) -> "DataFrame":
+        if self.owned is None:
+            steps = {table.artifact for table in self.draft.tables if table.name in self.step.inputs}
+            artifacts = [a for a in self.draft.artifacts if a.step in steps]
+            partitions = self.spec.settings.spark.partitions
+            found = owned_texts(self.spark, self.store, partitions, self.frames["documents"], artifacts)
+            self.owned = self._keep(found.select("step", "text_hash", "segment"))
+        return self.owned
+
+    def _apply(self, op: CorpusOp) -> "DataFrame":
+        if isinstance(op, Sql):
+            return self._sql(op)
+        if isinstance(op, FlatMap):
+            return flat_map(self.frames[op.input], op.fn, op.schema)
+        if isinstance(op, GroupMap):
+            return group_map([self.frames[name] for name in op.inputs], op.by, op.fn, op.schema)
+        frame = connected_components(self.spark, self.frames[op.edges], self.spec.settings.spark)
+        return self._keep(frame)
+
+    def _sql(self, op: Sql) -> "DataFrame":
+        """The query over the names it reads, each a view of its own that lives as long as the query is analysed."""
+        names = [name for name in self.frames if name in _reads(op)]
+        views = {name: f"{name}_{uuid4().hex}" for name in names}
+        for name, view in views.items():
+            self.frames[name].createOrReplaceTempView(view)
+        bound = ", ".join(f"{name} AS (SELECT * FROM {view})" for name, view in views.items())
+        try:
+            return self.spark.sql(f"WITH {bound} SELECT * FROM ({op.query})" if bound else op.query)
+        finally:
+            for view in views.values():
+                self.spark.catalog.dropTempView(view)
+
+    def _write(self, name: str, identity: str) -> None:
+        table = self.plan.spec(name)
+        files, digest = write_table(self.frames[name], self.store, self.spec.run, table)
+        self.draft.put_table(
+            TableEntry(
+                name=name,
+                step=self.step.name,
+                fingerprint=self.plan.fingerprints[self.step.name],
+                methods=table_methods(self.spec.settings, self.step.name),
+                key=table.key,
+                rows=digest.rows,
+                digest=digest.hex,
+                made_from=identity,
+                files=files,
+            )
+        )
+
+
+def _reads(op: CorpusOp) -> set[str]:
+    """Names that an operation may read (for SQL: all its words)."""
+    if isinstance(op, Sql):
+        return set(re.findall(r"\w+", op.query))
+    if isinstance(op, GroupMap):
+        return set(op.inputs)
+    return {op.input} if isinstance(op, FlatMap) else {op.edges}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """For spark-submit: `python -m spark_jobs.corpus --index URI --run ID --steps a,b`; reads and writes the draft."""
+    from corpusmill.store.commit import load_snapshot
+    from corpusmill.store.runs import RunFiles
+    from spark_jobs.session import spark_session
+
+    parser = argparse.ArgumentParser(prog="spark_jobs.corpus", description=__doc__)
+    parser.add_argument("--index", required=True)
+    parser.add_argument("--run", required=True)
+    parser.add_argument("--steps", default="")
+    args = parser.parse_args(arguments)
+    store = open_store(args.index)
+    files = RunFiles(store, args.run)
+    spec = files.spec()
+    spark = spark_session(spec.settings, f"corpusmill corpus {args.run}")
+    try:
+        parent = load_snapshot(store, spec.parent) if spec.parent is not None else None
+        steps = [name for name in args.steps.split(",") if name]
+        files.put_draft(run_corpus(spark, spec, files.draft(), steps, parent))
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
