@@ -1,5 +1,6 @@
 """Entities of a text: where they stand and what they are called."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 import regex
@@ -17,6 +18,7 @@ from corpusmill.names import normal_form
 from corpusmill.segmentation.sentences import sentences
 from corpusmill.spans import Span
 
+_OFTEN = 3  # times that a common noun is met before it joins a sentence's only name
 MAX_NAME = 120  # code points
 _CASED = regex.compile(r"\p{Lu}|\p{Ll}")
 _UNSPACED = regex.compile(
@@ -43,12 +45,16 @@ def mentions_in(text: str, spans: list[Span]) -> list[Mention]:
     starts = [span.start for span in spans]
     names = _without_overlap(_names(text, starts))
     common = _without_overlap(keyphrases(text, starts)) if _CASED.search(text) else []
+    weight = Counter(normal_form(m.name) for m in common)
     out: list[Mention] = []
     i = j = 0
     for span in spans:
         i, own = _take(names, i, span)
         j, extra = _take(common, j, span)
-        if len({normal_form(m.name) for m in own}) < 2:
+        names_here = len({normal_form(m.name) for m in own})
+        if names_here == 1:
+            extra = [m for m in extra if " " in m.name or weight[normal_form(m.name)] >= _OFTEN]
+        if names_here < 2:
             own = _without_overlap(own, extra)
         if not own:
             own = _fallback(text, span)

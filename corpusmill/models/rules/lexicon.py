@@ -98,7 +98,48 @@ HAN_FUNCTION = frozenset(
 
 ASKING = _words("what which who whom whose when where why how name tell describe explain list give")
 
-NAME_LINKS = _words("of de la le du des del della di da do dos das van von der den zu zur af av al el bin ibn ben y")
+# Words of the list above that also begin names ("New York", "First World War", "High Court").
+NAME_OPENERS = _words(
+    """
+    new first second third last high long little left best early late near upper two three four five six seven eight
+    nine ten one all our own great major former next
+    """
+)
+
+# Nouns too general to be what a text is about.
+GENERIC = _words(
+    """
+    part parts place places time times year years month months day days week weeks number numbers name names way ways
+    case cases work works group groups people person persons area areas thing things form forms kind kinds type types
+    use used user users example examples end start set sets list lists point points side line lines member members
+    end ends result results fact facts order level levels role man men woman women world life home house hand order
+    several different important large small major common general main full total possible available specified
+    however therefore include includes including included contain contains made making called known based become
+    began begin continued following according published released born died won played went came found given held
+    """
+)
+
+# Offices before a person's name, which the name does without; "of" after them makes them part of one.
+OFFICES = _words(
+    """
+    president senator democrat republican chancellor captain colonel professor governor mayor congressman congresswoman
+    minister premier ambassador lieutenant sergeant commander admiral
+    """
+)
+
+# Bodies whose names run on over "and" and "for": "Department of Health and Welfare".
+BODIES = _words(
+    """
+    academy agency association authority board bureau center centre chamber college commission committee council court
+    department faculty federation foundation fund institute institution league minister ministry museum national office
+    organisation organization party programme program royal school secretary service society union university
+    """
+)
+
+# Possessives inside names ("Men's Studies Press", "St. Patrick's Academy").
+NAMING_POSSESSIVES = _words("men women people children king queen prince lord master bachelor farmers mother father")
+
+NAME_LINKS = _words("of og de la le du des del della di da do dos das van von der den zu zur af av al el bin ibn ben y")
 
 TITLES = _words("mr mrs ms dr prof sir lady lord st rev gen col capt lt sgt jr sr gov sen rep hon")
 

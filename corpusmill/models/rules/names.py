@@ -5,17 +5,32 @@ from collections.abc import Iterator
 
 import regex
 
-from corpusmill.models.rules.lexicon import ENGLISH, MONTHS, NAME_LINKS, OPENERS, STOP_WORDS, TITLES
+from corpusmill.models.rules.lexicon import (
+    BODIES,
+    ENGLISH,
+    EUROPEAN,
+    MONTHS,
+    NAME_LINKS,
+    NAME_OPENERS,
+    NAMING_POSSESSIVES,
+    OFFICES,
+    OPENERS,
+    STOP_WORDS,
+    TITLES,
+)
 from corpusmill.models.rules.types import Mention
 from corpusmill.spans import Span
 
 _MAX_QUOTE_WORDS = 8
+_LEAD = 120  # code points looked back for the begin of a sentence
 _MAX_WORDS = 10  # of one name; a longer run of capitals is a heading
 
 _DATE = regex.compile(
     rf"\b(?:(?:\d{{1,2}}(?:st|nd|rd|th)?\s+)?(?:{MONTHS})\.?(?:\s+\d{{1,2}}(?:st|nd|rd|th)?)?(?:,)?\s+\d{{4}}"
     rf"|\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:{MONTHS})|(?:{MONTHS})\s+\d{{1,2}}(?:st|nd|rd|th)?)\b"
     r"|\b\d{4}-\d{2}-\d{2}\b"
+    r"|\b\d{1,2}(?:st|nd|rd|th)[ -]century\b|\b(?:eighteenth|nineteenth|twentieth|twenty-first) century\b"
+    r"|\b(?:1[0-9]|20)\d{2}[–-]\d{2}\b(?![–-])"
     r"|\b(?:1[0-9]|20)\d{2}s?\b(?![\d%,.]*\d)"
 )
 _QUANTITY = regex.compile(
@@ -32,14 +47,18 @@ _CODE = regex.compile(
     r"|x-[a-z0-9]+(?:-[a-z0-9]+)*"  # x-amz-acl
     r"|[a-z]+(?:[A-Z][a-z0-9]*)+"  # maxKeys
     r"|[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+"  # PutObject
-    r"|[A-Z]{2,}[a-z][A-Za-z0-9]*[A-Z]?[A-Za-z0-9]*"  # HTTPServer
+    r"|[A-Z]{2,}[a-z][A-Za-z0-9]*"  # HTTPServer
     r"|_*[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+"  # snake_case
     r"|[a-z][\w]*(?:\.[a-zA-Z_]\w*)+(?:\(\))?"  # module.name
     r"|[a-z_]\w*\(\)"  # call()
     r"|[A-Za-z]+:[A-Z][A-Za-z]+"  # s3:GetObject
     r")(?![\w-])"
 )
-_QUOTED = regex.compile(r"[“„«\"](?P<inner>[^“”„«»\"\n]{2,80})[”“»\"]|‘(?P<single>[^‘’\n]{3,80})’")
+_EDITION = regex.compile(
+    r"\b(?:1[89]|20)\d{2} (?:[\p{Lu}\p{N}][\p{L}\p{M}.'’-]* ){0,4}"
+    r"(?:Olympics|Games|Cup|Draft|Championships?|Open|Masters|Series|Finals?|Tour|Awards|Prix|Census|Festival|League|Act)\b"
+)
+_QUOTED = regex.compile(r"[“„«](?P<inner>[^“”„«»\n]+)[”“»]|\"(?P<plain>[^\"\n]+)\"|‘(?P<single>[^‘’\n]{3,80})’")
 _TITLED = regex.compile(r"[《〈「『【](?P<inner>[^《》〈〉「」『』【】\n]{1,40})[》〉」』】]")
 
 _CAP = r"\p{Lu}[\p{L}\p{M}\p{N}]*(?:[-'’&./]\p{L}[\p{L}\p{M}\p{N}]*)*\.?"
@@ -51,14 +70,14 @@ _TOKEN = regex.compile(
 )
 _CAPITAL_WORD = regex.compile(r"\p{Lu}[\p{L}\p{M}\p{N}'’-]*")
 _LOWER_WORD = regex.compile(r"(?<![\p{L}\p{N}])\p{Ll}[\p{L}\p{M}]*")
-_ADVERB = regex.compile(r"\p{Lu}\p{Ll}+ly$")
+_COMMON_FORM = regex.compile(r"\p{Lu}\p{Ll}+(?:ly|ing|[^m]ed)$")  # adverbs and participles, which open sentences
 
 
 def cased_mentions(text: str, sentence_starts: list[int]) -> list[Mention]:
     """Names of `text`; they may overlap (the caller keeps the longest). `sentence_starts` ascending."""
     context = _Context(text, sentence_starts)
     found: list[Mention] = []
-    for pattern in (_DATE, _QUANTITY):
+    for pattern in (_DATE, _QUANTITY, _EDITION):
         found.extend(Mention(Span(*m.span()), m.group()) for m in pattern.finditer(text))
     found.extend(_codes(text))
     found.extend(_quoted(text))
@@ -71,17 +90,19 @@ class _Context:
 
     def __init__(self, text: str, starts: list[int]) -> None:
         self.starts = starts
+        self.english = False
         self.lower = set(_LOWER_WORD.findall(text))
         self.inner: set[str] = set()
         for m in _CAPITAL_WORD.finditer(text):
             if not self.begins_sentence(m.start(), text):
                 self.inner.add(m.group().lower())
+        self.english = "the" in self.lower
 
     def begins_sentence(self, at: int, text: str) -> bool:
         """Whether only opening marks stand between a sentence's start and `at`, or a colon is before it."""
         i = bisect.bisect_right(self.starts, at) - 1
         start = self.starts[i] if i >= 0 else 0
-        lead = text[start:at]
+        lead = text[max(start, at - _LEAD) : at]
         return not any(ch.isalnum() for ch in lead) or lead.rstrip("\"'“‘«( ").endswith((":", "•", "—"))
 
 
@@ -103,7 +124,7 @@ def _quoted(text: str) -> Iterator[Mention]:
     """Titles in quotation marks; a quoted sentence is speech, not a name."""
     for pattern in (_QUOTED, _TITLED):
         for m in pattern.finditer(text):
-            group = "inner" if m.group("inner") is not None else "single"
+            group = m.lastgroup or "inner"
             inner = m.group(group)
             name = inner.strip(" ,.;:!?")
             words = name.split()
@@ -160,19 +181,22 @@ def _ends_sentence(word: _Word, context: _Context) -> bool:
 
 
 def _may_link(run: list[_Word], word: _Word) -> bool:
-    if run[-1].kind not in ("cap", "initials", "word"):
-        return False
-    links = sum(1 for w in reversed(run[-2:]) if w.kind == "word")
-    if links >= 2:
+    """Whether a word in lower case may stand inside the name that `run` begins."""
+    if run[-1].kind not in ("cap", "initials", "word") or (len(run) > 1 and run[-1].kind == run[-2].kind == "word"):
         return False
     if word.lower in NAME_LINKS:
         return True
-    return word.lower == "the" and run[-1].kind == "word" and run[-1].lower == "of"
+    if word.lower == "the":
+        return run[-1].kind == "word" and run[-1].lower in ("of", "for", "on", "in")
+    body = any(w.lower in BODIES for w in run if w.kind == "cap")
+    if word.lower == "and":
+        return body and any(w.kind == "word" for w in run) and run[-1].kind == "cap"
+    return body and word.lower == "for" and run[-1].kind == "cap"
 
 
 def _close(run: list[_Word], text: str, context: _Context) -> Iterator[Mention]:
     words = list(run)
-    while words and words[-1].kind in ("word", "amp"):
+    while words and (words[-1].kind in ("word", "amp") or _is_loose_number(words)):
         words.pop()
     for part in _split(words, text, context):
         start, end = part[0].start, part[-1].end
@@ -187,12 +211,16 @@ def _close(run: list[_Word], text: str, context: _Context) -> Iterator[Mention]:
             yield Mention(Span(start, start + len(name)), name)
 
 
+def _is_loose_number(words: list[_Word]) -> bool:
+    return words[-1].kind == "num" and len(words) > 1 and words[-2].kind == "word"
+
+
 def _split(words: list[_Word], text: str, context: _Context) -> Iterator[list[_Word]]:
     """The names in a run: function words, lone openers of sentences and possessives are cut off its front."""
     part: list[_Word] = []
     for word in _without_front(words, text, context):
         part.append(word)
-        if word.text.endswith(("'s", "’s")) and word is not words[-1]:
+        if word.text.endswith(("'s", "’s")) and word is not words[-1] and not _names_on(part):
             yield from _worth(part, text, context)
             part = []
     yield from _worth(part, text, context)
@@ -205,14 +233,32 @@ def _without_front(words: list[_Word], text: str, context: _Context) -> list[_Wo
 
 
 def _is_front(words: list[_Word], text: str, context: _Context) -> bool:
-    """Whether the first word is no part of a name: a link, a number, a function word, or a verb that opens a sentence."""
+    """Whether the first word is no part of a name: a link, a number, a function word, an office, an opening verb."""
     first = words[0]
     if first.kind in ("word", "amp", "num"):
         return True
+    if first.lower == "the":
+        return True
+    followed = len(words) > 1 and words[1].kind in ("cap", "initials")
+    if first.lower in OFFICES:
+        return followed and len([w for w in words[1:3] if w.kind in ("cap", "initials")]) == 2
+    if first.lower == "prime" and followed:
+        return words[1].lower == "minister" and len(words) > 2 and words[2].kind == "cap"
+    if followed and not _at_start(first, text, context):
+        return first.lower in ENGLISH and first.lower not in NAME_OPENERS
     if first.lower in STOP_WORDS:
-        return first.lower == "the" or len(first.text) == 1 or not first.text.isupper()
-    opens = len(words) > 1 and words[1].kind == "cap" and first.lower in OPENERS
-    return opens and _at_start(first, text, context)
+        if context.english and first.lower in EUROPEAN - ENGLISH and followed:
+            return False
+        if first.lower in NAME_OPENERS and followed:
+            return False
+        return len(first.text) == 1 or not first.text.isupper()
+    return followed and first.lower in OPENERS
+
+
+def _names_on(part: list[_Word]) -> bool:
+    """Whether a possessive goes on as one name: a saint's, or that of a class of people."""
+    stem = part[-1].lower.removesuffix("'s").removesuffix("’s")
+    return stem in NAMING_POSSESSIVES or any(word.lower in ("st", "saint") for word in part[:-1])
 
 
 def _at_start(word: _Word, text: str, context: _Context) -> bool:
@@ -227,7 +273,7 @@ def _worth(part: list[_Word], text: str, context: _Context) -> Iterator[list[_Wo
         return
     only = part[0]
     if len(part) == 1:
-        if only.kind == "initials" or len(only.lower) < 2:
+        if len(only.lower) < (3 if only.kind == "initials" else 2):
             return
         if _at_start(only, text, context) and not _is_name(only, context):
             return
@@ -240,4 +286,5 @@ def _is_name(word: _Word, context: _Context) -> bool:
     """Whether a word that begins a sentence is a name: seen with a capital elsewhere, or never in lower case."""
     if word.lower in context.inner:
         return True
-    return not (word.lower in context.lower or word.lower in OPENERS or _ADVERB.match(word.text))
+    common = word.lower in context.lower or word.lower in OPENERS or _COMMON_FORM.match(word.text) is not None
+    return not common

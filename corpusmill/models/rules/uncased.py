@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import regex
 
-from corpusmill.models.rules.lexicon import HAN_FUNCTION, STOP_WORDS, TRANSLITERATION
+from corpusmill.models.rules.lexicon import GENERIC, HAN_FUNCTION, STOP_WORDS, TRANSLITERATION
 from corpusmill.models.rules.types import Mention
 from corpusmill.spans import Span
 
@@ -52,13 +52,13 @@ def _repeated(runs: list[tuple[int, str]]) -> Iterator[Mention]:
         for size in range(2, _MAX_GRAM + 1):
             counts.update(tuple(units[i : i + size]) for i in range(len(units) - size + 1))
     for at, units in split:
-        i = 0
+        i, start = 0, at
         while i < len(units):
             size = _longest_repeat(units, i, counts)
+            name = "".join(units[i : i + (size or 1)])
             if size:
-                name = "".join(units[i : i + size])
-                start = at + len("".join(units[:i]))
                 yield Mention(Span(start, start + len(name)), name)
+            start += len(name)
             i += size or 1
 
 
@@ -93,10 +93,11 @@ def word_mentions(text: str, sentence_starts: list[int]) -> list[Mention]:
     return list(_terms(text, words, sentence_starts, least=2))
 
 
-def keyphrases(text: str, sentence_starts: list[int]) -> list[Mention]:
-    """Repeated common nouns and pairs of words in scripts with capitals ("soil erosion")."""
+def keyphrases(text: str, sentence_starts: list[int], least: int = 2) -> list[Mention]:
+    """Common nouns that are repeated at least `least` times, and repeated pairs of words ("soil erosion"), in scripts
+    with capitals."""
     words = [m for m in _WORD.finditer(text) if m.group()[0].islower()]
-    return list(_terms(text, words, sentence_starts, least=2))
+    return list(_terms(text, words, sentence_starts, least))
 
 
 def fallback_words(text: str, base: int = 0) -> list[Mention]:
@@ -117,7 +118,7 @@ def _terms(text: str, words: "list[regex.Match[str]]", starts: list[int], least:
     while i < len(terms):
         a = terms[i]
         b = terms[i + 1] if i + 1 < len(terms) else None
-        if b is not None and text[a.end() : b.start()] == " " and pairs[a.group().lower(), b.group().lower()] >= least:
+        if b is not None and text[a.end() : b.start()] == " " and pairs[a.group().lower(), b.group().lower()] > 1:
             yield Mention(Span(a.start(), b.end()), text[a.start() : b.end()])
             i += 2
             continue
@@ -144,7 +145,7 @@ def _busy(words: "list[regex.Match[str]]", starts: list[int]) -> set[str]:
 
 
 def _is_term(word: str) -> bool:
-    return len(word) >= _MIN_TERM and word.lower() not in STOP_WORDS
+    return len(word) >= _MIN_TERM and word.lower() not in STOP_WORDS and word.lower() not in GENERIC
 
 
 def _is_cased(word: str) -> bool:
