@@ -12,18 +12,23 @@ from corpusmill.steps import SOURCE_TABLES, DocumentStep, Models, ResolvedPlan, 
 
 @dataclass(frozen=True)
 class BuiltStep:
-    """What one step made of one text. `dead`: parts failed and nothing came of it."""
+    """What one step made of one text. `modelled`: it asks a language model; `empty`: its first table has no rows."""
 
     step: str
+    modelled: bool
+    empty: bool
     output: StepOutput
 
     @property
     def complete(self) -> bool:
         return not self.output.failures
 
-    @property
-    def dead(self) -> bool:
-        return bool(self.output.failures) and all(table.num_rows == 0 for table in self.output.tables.values())
+
+def is_dead(built: Sequence[BuiltStep]) -> bool:
+    """Whether parts of a text failed and no step that asks a language model gave anything: what a model that answers
+    nonsense leaves behind."""
+    asked = [step for step in built if step.modelled]
+    return bool(asked) and all(step.empty for step in asked) and not all(step.complete for step in asked)
 
 
 def document_steps(plan: ResolvedPlan) -> tuple[DocumentStep, ...]:
@@ -58,7 +63,8 @@ async def build_text(
         output = await _run_step(step, text, inputs, context)
         upstream = sorted({partial[name] for name in step.inputs if name in partial})
         failures = (*output.failures, *(f"step {name!r} before it is incomplete" for name in upstream))
-        built = BuiltStep(step.name, StepOutput(output.tables, failures))
+        empty = bool(step.outputs) and output.tables[step.outputs[0].name].num_rows == 0
+        built = BuiltStep(step.name, bool(step.roles), empty, StepOutput(output.tables, failures))
         for spec in step.outputs:
             known[spec.name] = built.output.tables[spec.name]
             if failures:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from corpusmill.building import BuiltStep, build_text, document_steps, needed_tables
+from corpusmill.building import BuiltStep, build_text, document_steps, is_dead, needed_tables
 from corpusmill.errors import BudgetReachedError, CorpusmillError, RunFailedError
 from corpusmill.settings import Settings
 from corpusmill.steps import DocumentStep, Models, ResolvedPlan, Text
@@ -186,7 +186,7 @@ class DocumentBuilder:
         result.partial += bool(failures)
         if failures and len(result.reasons) < _MAX_REASONS:
             result.reasons.append(f"text {text.text_hash}: {failures[0]}")
-        if any(step.dead for step in built):
+        if is_dead(built):
             result.dead += 1
             self._dead += 1
             if self._alive == 0 and self._dead >= self._dead_limit:

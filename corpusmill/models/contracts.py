@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
@@ -70,7 +71,7 @@ class Task(Generic[InputT, OutputT]):
     max_output_tokens: int = 2048
     rule_version: int = 1
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         return fingerprint(
             {

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pydantic import BaseModel
 
-from corpusmill.building import BuiltStep, build_text, needed_tables
+from corpusmill.building import BuiltStep, build_text, is_dead, needed_tables
 from corpusmill.errors import BudgetReachedError, ModelOutputError
 from corpusmill.models.factory import build_models
 from corpusmill.models.metered import Meter
@@ -21,7 +21,9 @@ class Nothing(BaseModel):
 
 
 def spec(name: str) -> TableSpec:
-    return TableSpec(name, pa.schema([required("text_hash", pa.string()), required("value", pa.string())]), ("text_hash",))
+    return TableSpec(
+        name, pa.schema([required("text_hash", pa.string()), required("value", pa.string())]), ("text_hash",)
+    )
 
 
 def step(name: str, reads: tuple[str, ...] = (), fails: Exception | str | None = None, rows: int = 1) -> DocumentStep:
@@ -35,11 +37,13 @@ def step(name: str, reads: tuple[str, ...] = (), fails: Exception | str | None =
         table = own.table([{"text_hash": text.text_hash, "value": value}] * rows)
         return StepOutput({name: table}, (fails,) if fails else ())
 
-    return DocumentStep(name=name, version=1, settings=Nothing(), inputs=reads, outputs=(own,), run=run)
+    return DocumentStep(
+        name=name, version=1, settings=Nothing(), inputs=reads, outputs=(own,), roles=("extract",), run=run
+    )
 
 
 def plan_of(*steps: DocumentStep) -> ResolvedPlan:
-    return resolve(steps, ModelFingerprints({}, "none"))
+    return resolve(steps, ModelFingerprints({"extract": "none"}, "none"))
 
 
 def run(plan: ResolvedPlan, missing: list[str], tables: dict[str, pa.Table] | None = None) -> list[BuiltStep]:
@@ -75,7 +79,7 @@ def test_needed_tables_are_those_that_the_missing_steps_do_not_make() -> None:
 
 def test_a_failed_part_keeps_the_rest_and_leaves_later_steps_incomplete() -> None:
     built = run(plan_of(step("a", fails="window 2: cut off"), step("b", ("a",)), step("c")), ["a", "b", "c"])
-    assert values(built[0]) == ["a"] and not built[0].complete and not built[0].dead
+    assert values(built[0]) == ["a"] and not built[0].complete and not is_dead(built)
     assert values(built[1]) == ["b+a:1"] and not built[1].complete
     assert "'a'" in built[1].output.failures[0]
     assert built[2].complete
@@ -84,7 +88,7 @@ def test_a_failed_part_keeps_the_rest_and_leaves_later_steps_incomplete() -> Non
 @pytest.mark.parametrize("error", [ModelOutputError("nonsense twice"), ValueError("cannot take it")])
 def test_an_unhandled_failure_gives_empty_tables_and_a_reason(error: Exception) -> None:
     built = run(plan_of(step("a", fails=error), step("b", ("a",))), ["a", "b"])
-    assert built[0].dead and str(error) in built[0].output.failures[0]
+    assert is_dead(built[:1]) and str(error) in built[0].output.failures[0]
     assert values(built[1]) == ["b+a:0"] and not built[1].complete
 
 
