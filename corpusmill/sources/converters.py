@@ -1,0 +1,85 @@
+"""The converters, run inside the sandbox only: kreuzberg first, markitdown where it fails or finds nothing."""
+
+import io
+import re
+from typing import Any
+
+from corpusmill.sources.media import PPTX
+from corpusmill.sources.outcomes import ConversionRefused, Converted
+
+_PASSWORD = re.compile(r"password|encrypt", re.IGNORECASE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+_EXTENSIONS = {
+    "application/pdf": ".pdf",
+    "text/html": ".html",
+    "application/epub+zip": ".epub",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": ".pptx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
+}
+
+
+def convert_document(raw: bytes, media_type: str) -> Converted:
+    """The text of a document as Markdown. Raises ConversionRefused with the reasons of both converters."""
+    reasons: list[str] = []
+    for converter in (_kreuzberg, _markitdown):
+        try:
+            text, title = converter(raw, media_type)
+        except Exception as error:
+            reasons.append(f"{converter.__name__.strip('_')}: {type(error).__name__}: {_short(error)}")
+            if _PASSWORD.search(str(error)):
+                raise ConversionRefused("password-protected") from error
+            continue
+        if text.strip():
+            return Converted(text, media_type, title or _first_heading(text))
+    if reasons and len(reasons) == 2:
+        raise ConversionRefused("cannot be converted: " + "; ".join(reasons))
+    return Converted("", media_type, None, "no text found" + (f" ({reasons[0]})" if reasons else ""))
+
+
+def _kreuzberg(raw: bytes, media_type: str) -> tuple[str, str | None]:
+    from kreuzberg import ContentFilterConfig, ExtractionConfig, extract_bytes_sync
+
+    def extract(output_format: str) -> Any:
+        everything = ContentFilterConfig(
+            include_headers=True, include_footers=True, strip_repeating_text=False, include_watermarks=True
+        )
+        config = ExtractionConfig(
+            use_cache=False,
+            disable_ocr=True,  # type: ignore[call-arg]  # the stub lacks it
+            output_format=output_format,
+            content_filter=everything,
+        )
+        return extract_bytes_sync(raw, media_type, config)
+
+    result = extract("markdown")
+    text = str(result.content)
+    if media_type == PPTX:
+        text = _with_left_out(text, str(extract("plain").content))
+    title = result.metadata.get("title")
+    return text, str(title).strip() or None if title else None
+
+
+def _with_left_out(text: str, plain: str) -> str:
+    """The Markdown form, followed by the lines of the plain form that it leaves out (a slide's notes)."""
+    known = set(_WORD.findall(text))
+    lines = [line for line in plain.splitlines() if (words := set(_WORD.findall(line))) and not words <= known]
+    return "\n\n".join([text.rstrip(), *lines]) if lines else text
+
+
+def _markitdown(raw: bytes, media_type: str) -> tuple[str, str | None]:
+    from markitdown import MarkItDown, StreamInfo
+
+    info = StreamInfo(mimetype=media_type, extension=_EXTENSIONS.get(media_type))
+    result = MarkItDown(enable_plugins=False).convert_stream(io.BytesIO(raw), stream_info=info)
+    return str(result.text_content), result.title or None
+
+
+def _first_heading(text: str) -> str | None:
+    found = _HEADING.search(text, 0, 20_000)
+    return found.group(1).strip()[:300] if found else None
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
