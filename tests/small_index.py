@@ -85,7 +85,7 @@ def artifact_entries(store: ObjectStore, draft: Draft) -> None:
                     seen.add(row["text_hash"])
                     for part in row["tables"]:
                         sums[part["name"]] += RowsDigest.parse(part["rows"], part["digest"])
-        for name, total in sums.items():
+        for total in sums.values():
             draft.put_table(_entry(STEPS[item.step][0], item.step, total, artifact=item.step))
 
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from corpusmill.digest import RowsDigest, digest_by
 from corpusmill.errors import CorruptObjectError
 from corpusmill.schemas import TableSpec, required
+from corpusmill.store.arrow import repeated
 from corpusmill.store.layout import segment_index_key, segment_key, segment_prefix
 from corpusmill.store.manifest import FileEntry, SegmentEntry
 from corpusmill.store.objects import ObjectStore
@@ -218,10 +219,7 @@ def owners(indexes: Sequence[pa.Table]) -> pa.Table:
     `indexes` are the segments' index rows (text_hash and complete at least), in the order of segment ids. Returns the
     owning rows, sorted by text hash, with a column `segment`: the place in `indexes`.
     """
-    tagged = [
-        index.append_column("segment", pa.array([place] * index.num_rows, pa.int32()))
-        for place, index in enumerate(indexes)
-    ]
+    tagged = [index.append_column("segment", repeated(place, index.num_rows)) for place, index in enumerate(indexes)]
     if not tagged:
         return INDEX_SCHEMA.append(pa.field("segment", pa.int32())).empty_table()
     rows = pa.concat_tables(tagged)
@@ -229,12 +227,10 @@ def owners(indexes: Sequence[pa.Table]) -> pa.Table:
     hashes = order.column("text_hash").combine_chunks()
     if len(hashes) < 2:
         return order
-    first = pa.concat_arrays([pa.array([True]), _differs(hashes)])
+    first = pa.concat_arrays(
+        [pc.is_valid(hashes.slice(0, 1)), pc.not_equal(hashes.slice(1), hashes.slice(0, len(hashes) - 1))]
+    )
     return order.filter(first)
-
-
-def _differs(hashes: pa.Array) -> pa.Array:
-    return pc.not_equal(hashes.slice(1), hashes.slice(0, len(hashes) - 1))
 
 
 def _entry(store: ObjectStore, step_fingerprint: str, segment: str) -> SegmentEntry:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpusmill.digest import RowsDigest, rows_digest
 from corpusmill.errors import CorruptObjectError, StoreUnavailableError
+from corpusmill.store.arrow import among
 from corpusmill.store.manifest import FileEntry
 from corpusmill.store.objects import ObjectStore
 
@@ -94,9 +94,7 @@ def rows_of(file: pq.ParquetFile, column: str, values: Collection[str], columns:
     wanted = None if columns is None else list(dict.fromkeys([*columns, column]))
     groups = groups_with(file, column, sorted(values))
     table = file.read_row_groups(groups, columns=wanted)
-    table = table.filter(
-        pc.is_in(table.column(column), value_set=pa.array(sorted(values), table.schema.field(column).type))
-    )
+    table = table.filter(among(table.column(column), sorted(values)))
     return table if columns is None else table.select(list(columns))
 
 

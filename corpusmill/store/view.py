@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from corpusmill.errors import CorruptObjectError
 from corpusmill.schemas import CHUNKS, DOCUMENTS, TEXTS, TableSpec
+from corpusmill.store.arrow import among, of_place
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import ArtifactEntry, FileEntry, Manifest, SegmentEntry, TableEntry
 from corpusmill.store.objects import ObjectStore
@@ -95,7 +96,7 @@ class SnapshotView:
         artifact = self.artifact(name)
         live = self.index_rows(artifact.step)
         counts = live.column("tables").combine_chunks().flatten()
-        return int(pc.sum(pc.filter(counts.field("rows"), pc.equal(counts.field("name"), name))).as_py() or 0)
+        return int(pc.sum(pc.filter(counts.field("rows"), among(counts.field("name"), [name]))).as_py() or 0)
 
     def key(self, name: str) -> tuple[str, ...]:
         """The columns that identify a row."""
@@ -144,13 +145,13 @@ class SnapshotView:
     def documents_of(self, text_hash: str) -> Sequence[Mapping[str, object]]:
         """The rows of `documents` that have this text, ordered by doc_id."""
         documents = self.table("documents")
-        rows: list[dict[str, object]] = documents.filter(pc.equal(documents.column("text_hash"), text_hash)).to_pylist()
+        rows: list[dict[str, object]] = documents.filter(among(documents.column("text_hash"), [text_hash])).to_pylist()
         return rows
 
     def document(self, doc_id: str) -> dict[str, object] | None:
         """The row of one document, or None."""
         documents = self.table("documents")
-        rows: list[dict[str, object]] = documents.filter(pc.equal(documents.column("doc_id"), doc_id)).to_pylist()
+        rows: list[dict[str, object]] = documents.filter(among(documents.column("doc_id"), [doc_id])).to_pylist()
         return rows[0] if rows else None
 
     def documents(self) -> list[dict[str, object]]:
@@ -222,7 +223,7 @@ class SnapshotView:
         artifact = self.artifact(table)
         rows, sizes = self._places(artifact)
         for place, segment in enumerate(artifact.segments):
-            mine = rows.filter(pc.equal(rows.column("segment"), place)).column("text_hash").combine_chunks()
+            mine = rows.filter(of_place(rows.column("segment"), place)).column("text_hash").combine_chunks()
             if len(mine):
                 yield segment, mine, len(mine) == sizes[place]
 
