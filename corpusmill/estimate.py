@@ -110,9 +110,8 @@ class Estimate(BaseModel):
             cost = sum(t.cost for t in tasks)
             tokens = f"; {tokens_in:,} tokens in, {tokens_out:,} out" if tokens_in or tokens_out else ""
             price = f"; cost {cost:,.2f}" if cost else ""
-            out.append(
-                f"if all is new, {model} is called about {sum(t.calls for t in tasks):,} times: {said}{tokens}{price}"
-            )
+            calls = sum(t.calls for t in tasks)
+            out.append(f"if all is new, about {calls:,} calls of {model}: {said}{tokens}{price}")
         if self.gpu_hours is not None:
             out.append(f"{self.gpu_hours:,.2f} GPU hours at the configured throughput")
         return out + list(self.notes)

@@ -143,8 +143,8 @@ def check_graphframes(settings: Settings) -> Check:
     return Check(
         "graphframes",
         "info",
-        f"{settings.spark.graphframes} is not in a local Maven or Ivy folder; Spark fetches it from Maven Central when a "
-        f"merge passes spark.pair_bound ({settings.spark.pair_bound:,} pairs)",
+        f"{settings.spark.graphframes} is not in a local Maven or Ivy folder; Spark fetches it from Maven Central "
+        f"when a merge passes spark.pair_bound ({settings.spark.pair_bound:,} pairs)",
     )
 
 

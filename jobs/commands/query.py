@@ -1,6 +1,5 @@
 """`corpusmill query`: a cited answer in the terminal. Starts no engine."""
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,9 +18,9 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from corpusmill.retrieval.engine import QueryResult
     from rich.console import Console
 
+    from corpusmill.retrieval.engine import QueryResult
     from corpusmill.settings import Settings
     from corpusmill.store.view import SnapshotView
 
@@ -40,6 +39,8 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Answer a question with citations: each is checked to be a quote of a stored document."""
+    import asyncio
+
     from corpusmill.store import commit
     from corpusmill.store.objects import open_store
     from corpusmill.store.view import SnapshotView
@@ -56,10 +57,9 @@ def command(
 
 
 async def _ask(view: "SnapshotView", settings: "Settings", question: str) -> "QueryResult":
-    from corpusmill.retrieval.engine import QueryEngine
-
     from corpusmill.models.factory import build_models
     from corpusmill.models.metered import Meter
+    from corpusmill.retrieval.engine import QueryEngine
 
     models = build_models(settings, meter=Meter())
     try:
@@ -71,26 +71,27 @@ async def _ask(view: "SnapshotView", settings: "Settings", question: str) -> "Qu
 
 def show(result: "QueryResult", console: "Console", evidence: bool) -> None:
     """The answer, its numbered citations with the quoted text, and what it took."""
-    value = result.to_json()
-    console.print(value["answer"] or "The index holds no answer to this question.")
-    for place, citation in enumerate(value["citations"], start=1):
+    console.print(result.answer)
+    for place, citation in enumerate(result.citations, start=1):
         console.print()
-        title = citation["title"] or citation["uri"]
-        console.print(f"[{place}] {title}", style="bold")
-        console.print(f"    “{' '.join(citation['quote'].split())}”")
+        console.print(f"[{place}] {citation.title}", style="bold")
+        console.print(f"    “{' '.join(citation.quote.split())}”")
         console.print(
-            f"    {citation['uri']}, characters {citation['start']}–{citation['end']}, document {citation['doc_id']}",
-            style="dim",
+            f"    {citation.uri}, characters {citation.start}–{citation.end}, document {citation.doc_id}", style="dim"
         )
     if evidence:
         console.print("\nEvidence", style="bold")
-        for item in value["evidence"]:
-            text = " ".join(item["text"].split())
+        for item in result.evidence:
+            text = " ".join(item.text.split())
             cut = text if len(text) <= SHOWN_EVIDENCE else text[:SHOWN_EVIDENCE] + " …"
-            console.print(f"  {item['kind']} {item['score']:.3f}  {cut}")
+            console.print(f"  {item.kind} {item.score:.3f}  {cut}")
+            for source in item.sources[:3]:
+                console.print(f"    {source.uri} {source.start}–{source.end}", style="dim")
     console.print()
+    for note in result.notes:
+        console.print(note, style="dim")
     console.print(
-        f"{value['method']}, {value['mode']} mode, snapshot {value['snapshot']}, "
-        f"{number(value['tokens'])} tokens of context, {duration(value['seconds'])}",
+        f"{result.method}, {result.mode} mode, snapshot {result.snapshot}, {number(result.context_tokens)} tokens of "
+        f"context, {duration(result.seconds)}",
         style="dim",
     )

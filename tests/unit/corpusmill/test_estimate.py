@@ -1,0 +1,89 @@
+"""Estimates: extrapolation, its interval, prices and the method's formula."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corpusmill.estimate import SourceSample, chunk_sizes, estimate, half_width
+from corpusmill.methods.flexstructrag.estimating import estimate_calls, window_tokens
+from corpusmill.methods.flexstructrag.settings import FlexSettings
+from corpusmill.settings_sources import load_settings
+
+PRICED = {
+    "models.default.backend": "openai",
+    "models.default.model": "some-model",
+    "models.default.price_in": "2",
+    "models.default.price_out": "8",
+    "models.default.gpu_tokens_per_second": "1000",
+    "chunk.tokenizer": "wordpiece",
+}
+SETTINGS = load_settings(None, PRICED).settings
+SAMPLE = SourceSample(1000, True, ((500, 550, 600), (520,), (300,), (600, 600)), unreadable=1)
+
+
+def test_chunks_and_calls_are_scaled_to_all_documents() -> None:
+    found = estimate(SETTINGS, SAMPLE)
+    assert (found.documents, found.sampled, found.unreadable) == (1000, 5, 1)
+    assert found.chunks == 7 * 200
+    assert {task.task: task.calls for task in found.tasks}["extract"] == 7 * 200
+    assert found.calls == sum(task.calls for task in found.tasks)
+    assert found.uncertainty is not None and 0.5 < found.uncertainty < 1.5
+
+
+def test_price_and_gpu_hours_follow_the_tokens() -> None:
+    found = estimate(SETTINGS, SAMPLE)
+    assert found.cost == pytest.approx((2 * found.tokens_in + 8 * found.tokens_out) / 1e6)
+    assert found.gpu_hours == pytest.approx((found.tokens_in + found.tokens_out) / 1000 / 3600)
+    assert "some-model" in "\n".join(found.lines())
+
+
+def test_the_embedded_rules_cost_nothing_but_are_counted() -> None:
+    found = estimate(load_settings().settings, SAMPLE)
+    assert found.calls > 0
+    assert (found.tokens_in, found.tokens_out, found.cost, found.gpu_hours) == (0, 0, 0.0, None)
+
+
+def test_an_empty_source() -> None:
+    found = estimate(SETTINGS, SourceSample(0, True, ()))
+    assert (found.chunks, found.calls, found.cost, found.uncertainty) == (0, 0, 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("g_max", "g_overlap", "wanted"),
+    [
+        (3, 2, 10 + (10 + 20) + (10 + 20 + 30) + (20 + 30 + 40)),
+        (3, 1, 10 + (10 + 20) + (10 + 20 + 30) + (30 + 40)),
+        (1, 0, 100),
+    ],
+)
+def test_a_prompt_holds_the_chunks_of_its_window(g_max: int, g_overlap: int, wanted: int) -> None:
+    assert window_tokens(FlexSettings(g_max=g_max, g_overlap=g_overlap), [10, 20, 30, 40]) == wanted
+
+
+def test_a_higher_threshold_means_fewer_calls() -> None:
+    few = estimate_calls(FlexSettings(tau_e=9, tau_s=20), [[600] * 5])
+    many = estimate_calls(FlexSettings(tau_e=1, tau_s=4), [[600] * 5])
+    assert few.calls[0].calls == many.calls[0].calls == 5
+    assert few.calls[1].calls < many.calls[1].calls
+    assert few.calls[2].calls < many.calls[2].calls
+
+
+@given(st.lists(st.integers(0, 20), min_size=2, max_size=30), st.integers(0, 1000))
+def test_the_interval_shrinks_to_nothing_when_all_is_seen(values: list[int], more: int) -> None:
+    sample = [float(v) for v in values]
+    whole = half_width(sample, len(sample))
+    assert whole == 0.0
+    part = half_width(sample, len(sample) + 1 + more)
+    if sum(values) == 0:
+        assert part is None
+    else:
+        assert part is not None and math.isfinite(part) and part >= 0
+        assert half_width(sample * 4, len(sample) * 4 + 1 + more * 4) <= part + 1e-9  # type: ignore[operator]
+
+
+def test_chunk_sizes_are_those_of_the_chunker() -> None:
+    sizes = chunk_sizes(load_settings().settings, "\n\n".join(["word " * 100] * 20))
+    assert sum(sizes) == 2000
+    assert max(sizes) <= 600 + 500 - 1
