@@ -3,12 +3,32 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from corpusmill.models.contracts import Usage
+from corpusmill.schemas import TableSpec, required
 from corpusmill.settings import Settings
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import FileEntry
+
+OWNED_BY = pa.struct([required("step", pa.string()), required("segment", pa.string())])
+
+# A live text that lacks a complete artifact of a document step. `segment` holds the text (rows are in its order, so
+# that a reader opens few files); `have` names the segments of the text and of each step that is complete for it.
+TODO = TableSpec(
+    "todo",
+    pa.schema(
+        [
+            required("segment", pa.string()),
+            required("text_hash", pa.string()),
+            required("missing", pa.list_(pa.string())),
+            required("have", pa.list_(OWNED_BY)),
+        ]
+    ),
+    ("segment", "text_hash"),
+)
+TODO_SCHEMA = TODO.schema
 
 
 class RunSpec(BaseModel):

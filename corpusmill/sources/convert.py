@@ -62,7 +62,9 @@ def _tried(call: Callable[[], Converted], attempts: int) -> Converted:
             raise
         except ConversionError as error:
             if attempt == attempts:
-                raise type(error)(f"{error}; {attempts} attempts") from error
+                final = type(error)(f"{error}; {attempts} attempts")
+                final.attempts = attempts
+                raise final from error
     raise AssertionError("attempts is at least 1")
 
 

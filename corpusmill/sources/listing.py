@@ -6,9 +6,9 @@ document's bytes, except for records, which come whole. A document's id depends 
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 from urllib.parse import quote, unquote
 
 from corpusmill.errors import SourceError
@@ -16,6 +16,7 @@ from corpusmill.hashing import content_id
 from corpusmill.settings import Settings
 
 Kind = Literal["folder", "file", "glob", "prefix", "object"]
+Opener = Callable[[str], bytes]  # a location to its bytes; raises OSError, or StoreUnavailableError for an object
 RECORD_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".parquet")
 _GLOB = re.compile(r"[*?\[]")
 
@@ -48,12 +49,6 @@ class Listed:
     problem: str | None = None
     line: int = 0
     place: str | None = None
-
-
-class Opener(Protocol):
-    """Reads a listed document's bytes. Raises OSError, or StoreUnavailableError for an object store."""
-
-    def __call__(self, location: str) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -89,7 +84,7 @@ class Source:
             return found
         return records.list_records(self, found, settings)
 
-    def opener(self, settings: Settings) -> "Opener":
+    def opener(self, settings: Settings) -> Opener:
         if self.kind in ("prefix", "object"):
             from corpusmill.sources import objects
 

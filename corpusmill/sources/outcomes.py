@@ -16,6 +16,8 @@ class Converted:
 class ConversionError(Exception):
     """A document could not be converted; the message is the reason that its row shows."""
 
+    attempts = 1
+
 
 class ConversionRefused(ConversionError):
     """Final: a password, an unsupported or broken format, too large. Trying again gives the same."""

@@ -109,7 +109,7 @@ def _json_lines(source: Source, file: Listed, settings: Settings) -> Iterator[tu
     """(line number from 1, object or what is wrong) of each line that is not blank; one line in memory at a time."""
     longest = settings.source.max_bytes + (1 << 20)
     with _open(source, file, settings) as raw:
-        stream: Any = gzip.open(raw) if file.path.lower().endswith(".gz") else raw
+        stream: Any = gzip.GzipFile(fileobj=raw) if file.path.lower().endswith(".gz") else raw
         number = 0
         while line := stream.readline(longest):
             number += 1

@@ -1,0 +1,57 @@
+"""The Spark session of a stage."""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from corpusmill.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def spark_session(settings: Settings, app: str, packages: str | None = None) -> "SparkSession":
+    """A session for `settings.spark`; every non-default below says why. `packages`: Maven coordinates to resolve.
+
+    `spark.conf` of the settings comes last and wins.
+    """
+    from pyspark.sql import SparkSession
+
+    spark = settings.spark
+    # The workers must run the driver's Python, with the packages that it sees.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app).master(spark.master)
+    options = {
+        "spark.driver.memory": spark.driver_memory,
+        "spark.executor.memory": spark.executor_memory,
+        "spark.sql.shuffle.partitions": str(spark.partitions),
+        "spark.sql.adaptive.enabled": "true",
+        # Partitions hold documents, and their work is not in their bytes: small ones must not be merged into one task.
+        "spark.sql.adaptive.coalescePartitions.enabled": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Rows may hold whole texts: few of them travel together.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # A converter's process outlives a task: workers that are kept keep it too.
+        "spark.python.worker.reuse": "true",
+        **(
+            {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            if _is_local(spark.master)
+            else {}
+        ),
+        **({"spark.jars.packages": packages} if packages else {}),
+        **spark.conf,
+    }
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
