@@ -63,9 +63,7 @@ def mentions_in(text: str, spans: list[Span]) -> list[Mention]:
 
 
 def _names(text: str, starts: list[int]) -> Iterable[Mention]:
-    found: list[Mention] = []
-    if _CASED.search(text) or any(ch.isdigit() for ch in text):
-        found.extend(cased_mentions(text, starts))
+    found = cased_mentions(text, starts)
     if _UNSPACED.search(text):
         found.extend(unspaced_mentions(text))
     if _SPACED_UNCASED.search(text):

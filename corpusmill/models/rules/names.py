@@ -51,7 +51,7 @@ _CODE = regex.compile(
     r"|_*[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+"  # snake_case
     r"|[a-z][\w]*(?:\.[a-zA-Z_]\w*)+(?:\(\))?"  # module.name
     r"|[a-z_]\w*\(\)"  # call()
-    r"|[A-Za-z]+:[A-Z][A-Za-z]+"  # s3:GetObject
+    r"|[a-z][a-z0-9-]*:[A-Z][A-Za-z]+"  # s3:GetObject
     r")(?![\w-])"
 )
 _EDITION = regex.compile(

@@ -124,25 +124,24 @@ def test_nonsense_for_every_call_ends_after_one_repair(nonsense):
 
 
 def test_an_answer_cut_by_its_length_is_not_repaired():
-    with endpoint(lambda call: chat('{"items": [', finish="length")) as server:
-        with pytest.raises(ModelOutputError, match="finish_reason length") as error:
-            ask(server.url)
+    cut = chat('{"items": [', finish="length")
+    with endpoint(lambda call: cut) as server, pytest.raises(ModelOutputError, match="finish_reason length") as error:
+        ask(server.url)
     assert len(server.calls) == 1 and error.value.usage.completion_tokens == 5
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_wrong_key_or_model_is_rejected_at_once(status):
-    with endpoint(lambda call: refusal(status, "no such thing")) as server:
-        with pytest.raises(ModelRejectedError) as error:
-            ask(server.url)
+    with endpoint(lambda call: refusal(status, "no such thing")) as server, pytest.raises(ModelRejectedError) as error:
+        ask(server.url)
     assert len(server.calls) == 1
     assert "'m'" in str(error.value) and server.url in str(error.value) and "no such thing" in str(error.value)
 
 
 def test_a_used_up_quota_is_not_worth_a_retry():
-    with endpoint(lambda call: refusal(429, "pay first", code="insufficient_quota")) as server:
-        with pytest.raises(ModelRejectedError, match="quota"):
-            ask(server.url)
+    spent = refusal(429, "pay first", code="insufficient_quota")
+    with endpoint(lambda call: spent) as server, pytest.raises(ModelRejectedError, match="quota"):
+        ask(server.url)
 
 
 @pytest.mark.parametrize(
