@@ -1,4 +1,4 @@
-"""A question against one pinned snapshot: retrieval by a method, a cited answer, or a plain statement that there is none.
+"""A question against one pinned snapshot: retrieval by a method, then a cited answer or the word that there is none.
 
 Loads neither Spark nor Ray.
 """
@@ -65,7 +65,7 @@ class QueryResult:
     context_tokens: int = 0
     answerable: bool = True
 
-    def as_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """The public JSON shape; scripts rely on these keys."""
         whole = asdict(self)
         for internal in ("notes", "context_tokens", "answerable"):
@@ -93,8 +93,8 @@ class QueryEngine:
         self._retrievers: dict[str, Retriever] = {}
         if models.embedder.fingerprint != self._manifest.embedder:
             raise EmbedderMismatchError(
-                f"snapshot {self._manifest.number} was embedded by {self._manifest.embedder}, the configured embedder is "
-                f"{models.embedder.fingerprint}; set the `embedder` section to what the index was made with"
+                f"snapshot {self._manifest.number} was embedded by {self._manifest.embedder}, the configured embedder "
+                f"is {models.embedder.fingerprint}; set the `embedder` section to what the index was made with"
             )
 
     async def query(self, question: str, method: str | None = None, mode: str | None = None) -> QueryResult:
