@@ -6,9 +6,10 @@ that the sample's spread gives. What a method asks of its models is the method's
 
 import math
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,9 +17,14 @@ from corpusmill.models.contracts import Role
 
 if TYPE_CHECKING:
     from corpusmill.settings import Settings
+    from corpusmill.sources.listing import Listed, Opener, Source
+    from corpusmill.sources.sandbox import Sandbox
 
+T = TypeVar("T")
 TOKENS_PER_WORD = 1.3  # of a subword tokenizer for each token of the `words` tokenizer, English prose
 DEFAULT_SAMPLE = 100
+SAMPLING_SECONDS = 20.0  # reading stops then; the sample is in random order, so what was read stays a fair one
+MOST_CHARACTERS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -197,12 +203,82 @@ def _gpu_hours(settings: "Settings", tasks: Sequence[TaskEstimate]) -> float | N
     return hours if known else None
 
 
-def reservoir(items: Sequence[object], size: int, seed: int) -> list[object]:
-    """`size` items chosen by a seeded draw without replacement, in their own order."""
-    if len(items) <= size:
-        return list(items)
-    chosen = sorted(random.Random(seed).sample(range(len(items)), size))
-    return [items[i] for i in chosen]
+def estimate_source(
+    settings: "Settings", source: str, *, sample: int = DEFAULT_SAMPLE, most_listed: int | None = None
+) -> Estimate:
+    """List a source, read and chunk a seeded sample of it, and extrapolate.
+
+    At most `most_listed` entries are listed (None: all) and SAMPLING_SECONDS spent on reading. Raises SourceError if
+    there is no such source, UnknownMethodError.
+    """
+    from corpusmill.sources.listing import Source
+
+    parsed = Source.parse(source, settings)
+    documents, complete, chosen = drawn(parsed.listing(settings), sample, settings.run.seed, most_listed)
+    chunks, unreadable = _read(settings, parsed, chosen)
+    return estimate(settings, SourceSample(documents, complete, tuple(chunks), unreadable))
+
+
+def drawn(items: Iterable[T], size: int, seed: int, most: int | None = None) -> tuple[int, bool, list[T]]:
+    """(items seen, whether that is all, `size` of them drawn without replacement in random order). One pass, memory for
+    the sample alone; the same seed and items give the same draw."""
+    chance = random.Random(seed)
+    kept: list[T] = []
+    seen = 0
+    for item in items:
+        if most is not None and seen >= most:
+            return seen, False, kept
+        seen += 1
+        if len(kept) < size:
+            kept.insert(chance.randrange(len(kept) + 1), item)
+        elif (place := chance.randrange(seen)) < size:
+            kept[place] = item
+    return seen, True, kept
+
+
+def _read(settings: "Settings", source: "Source", chosen: Sequence["Listed"]) -> tuple[list[tuple[int, ...]], int]:
+    """Chunk sizes of the documents that can be read, and how many cannot. Stops early when its time is up."""
+    from corpusmill.sources.sandbox import Sandbox
+
+    limits = settings.convert.model_copy(update={"attempts": 1, "timeout_s": min(settings.convert.timeout_s, 10.0)})
+    hasty = settings.model_copy(update={"convert": limits})
+    sizes: list[tuple[int, ...]] = []
+    unreadable = 0
+    started = time.monotonic()
+    with Sandbox(limits) as sandbox:
+        opener = source.opener(settings)
+        for item in chosen:
+            text = _text(hasty, item, opener, sandbox)
+            if text is None:
+                unreadable += 1
+            else:
+                sizes.append(_sizes(settings, text))
+            if time.monotonic() - started > SAMPLING_SECONDS:
+                break
+    return sizes, unreadable
+
+
+def _text(settings: "Settings", item: "Listed", opener: "Opener", sandbox: "Sandbox") -> str | None:
+    """The text of a listed document, None if it would be quarantined."""
+    from corpusmill.errors import StoreUnavailableError
+    from corpusmill.sources.convert import convert
+    from corpusmill.sources.outcomes import ConversionError
+
+    if item.record is not None:
+        return item.record.text
+    if item.problem is not None or item.location is None or (item.size or 0) > settings.source.max_bytes:
+        return None
+    try:
+        return convert(opener(item.location), item.path, settings, sandbox).text
+    except (ConversionError, OSError, StoreUnavailableError):
+        return None
+
+
+def _sizes(settings: "Settings", text: str) -> tuple[int, ...]:
+    """Chunk sizes of a text; a very long one is told by its beginning."""
+    sizes = chunk_sizes(settings, text[:MOST_CHARACTERS])
+    repeats = max(1, round(len(text) / MOST_CHARACTERS)) if len(text) > MOST_CHARACTERS else 1
+    return sizes * repeats
 
 
 def chunk_sizes(settings: "Settings", text: str) -> tuple[int, ...]:

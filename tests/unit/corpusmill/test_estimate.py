@@ -1,12 +1,15 @@
 """Estimates: extrapolation, its interval, prices and the method's formula."""
 
 import math
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.estimate import SourceSample, chunk_sizes, estimate, half_width
+from corpusmill.errors import SourceError, UnknownMethodError
+from corpusmill.estimate import SourceSample, chunk_sizes, drawn, estimate, estimate_source, half_width
 from corpusmill.methods.flexstructrag.estimating import estimate_calls, window_tokens
 from corpusmill.methods.flexstructrag.settings import FlexSettings
 from corpusmill.settings_sources import load_settings
@@ -87,3 +90,52 @@ def test_chunk_sizes_are_those_of_the_chunker() -> None:
     sizes = chunk_sizes(load_settings().settings, "\n\n".join(["word " * 100] * 20))
     assert sum(sizes) == 2000
     assert max(sizes) <= 600 + 500 - 1
+
+
+def corpus(folder: Path, documents: int) -> Path:
+    for number in range(documents):
+        (folder / f"{number:03d}.txt").write_text(" ".join(["word"] * 100 * (1 + number % 3)))
+    return folder
+
+
+def test_a_folder_is_listed_sampled_and_extrapolated(tmp_path: Path) -> None:
+    found = estimate_source(load_settings().settings, str(corpus(tmp_path, 30)), sample=15)
+    assert (found.documents, found.complete, found.sampled, found.chunks) == (30, True, 15, 30)
+    assert 30 * 100 < found.chunk_tokens < 30 * 300
+    again = estimate_source(load_settings().settings, str(tmp_path), sample=15)
+    assert again == found
+    whole = estimate_source(load_settings().settings, str(tmp_path), sample=100)
+    assert (whole.chunk_tokens, whole.uncertainty) == (30 * 200, 0.0)
+
+
+def test_unreadable_documents_are_counted_not_fatal(tmp_path: Path) -> None:
+    corpus(tmp_path, 2)
+    (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.7 nothing else")
+    found = estimate_source(load_settings().settings, str(tmp_path))
+    assert (found.documents, found.unreadable, found.chunks) == (3, 1, 2)
+
+
+def test_listing_may_be_bounded(tmp_path: Path) -> None:
+    found = estimate_source(load_settings().settings, str(corpus(tmp_path, 9)), most_listed=5)
+    assert (found.documents, found.complete) == (5, False)
+    assert "5 or more documents" in found.lines()[0]
+
+
+def test_a_missing_source_and_an_unknown_method(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="nowhere"):
+        estimate_source(load_settings().settings, str(tmp_path / "nowhere"))
+    with pytest.raises(UnknownMethodError, match="flexrag"):
+        estimate_source(load_settings(None, {"run.methods": "flexrag"}).settings, str(corpus(tmp_path, 1)))
+
+
+@given(st.integers(0, 60), st.integers(1, 12), st.integers(0, 5))
+def test_a_draw_is_a_sample_without_replacement(population: int, size: int, seed: int) -> None:
+    seen, complete, kept = drawn(range(population), size, seed)
+    assert (seen, complete, len(kept)) == (population, True, min(size, population))
+    assert len(set(kept)) == len(kept) and set(kept) <= set(range(population))
+    assert drawn(range(population), size, seed)[2] == kept
+
+
+def test_every_item_has_the_same_chance() -> None:
+    counts = Counter(item for seed in range(3000) for item in drawn(range(10), 3, seed)[2])
+    assert all(abs(count - 900) < 120 for count in counts.values())
