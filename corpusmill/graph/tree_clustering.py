@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 UNIT = 1 << 20  # distances are integers of 1/UNIT; finer than what float32 vectors carry
 _VECTOR_SCALE = 1 << 26  # a dot product stays under 2**53, the last integer that float64 and its sums hold exactly
-_BLOCK_PAIRS = 1 << 21  # pairs held at once
+_BLOCK_PAIRS = 1 << 18  # pairs held at once, or four for each item if that is more
 
 Ints = NDArray[np.int64]
 
@@ -78,9 +78,13 @@ def sequence_tree(vectors: np.ndarray, alpha: float, min_samples: int = 1, width
     pending: list[tuple[Ints, Ints, Ints]] = []
     held = 0
     for i, j, distance in space.pairs():
-        pending.append((i, j, np.maximum(distance, np.maximum(core[i], core[j]))))
+        weight = np.maximum(distance, np.maximum(core[i], core[j]))
+        if len(forest.i) == n - 1:  # a later pair no lighter than all of a spanning tree cannot enter it
+            light = weight < forest.weight.max()
+            i, j, weight = i[light], j[light], weight[light]
+        pending.append((i, j, weight))
         held += len(i)
-        if held >= _BLOCK_PAIRS:
+        if held >= max(_BLOCK_PAIRS, 4 * n):
             forest, pending, held = _fold(forest, pending, n), [], 0
     if pending:
         forest = _fold(forest, pending, n)
