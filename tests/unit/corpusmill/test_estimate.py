@@ -110,7 +110,7 @@ def test_a_folder_is_listed_sampled_and_extrapolated(tmp_path: Path) -> None:
 
 def test_unreadable_documents_are_counted_not_fatal(tmp_path: Path) -> None:
     corpus(tmp_path, 2)
-    (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.7 nothing else")
+    (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.7\nbroken" + bytes(range(256)))
     found = estimate_source(load_settings().settings, str(tmp_path))
     assert (found.documents, found.unreadable, found.chunks) == (3, 1, 2)
 
