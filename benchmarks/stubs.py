@@ -2,18 +2,22 @@
 
 import asyncio
 import hashlib
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from corpusmill.errors import ModelOutputError
 from corpusmill.methods.flexstructrag import tasks
 from corpusmill.models.budget import BudgetLike
 from corpusmill.models.cached import ResponseCacheLike
-from corpusmill.models.contracts import EmbedKind, Generation, InputT, OutputT, Task, Usage
-from corpusmill.models.factory import ClusterPool, RunModels, build_models, embedder_fingerprint
+from corpusmill.models.contracts import Embedder, EmbedKind, Generation, InputT, OutputT, Task, Usage
+from corpusmill.models.factory import ClusterPool, RunModels, build_models, embedder_fingerprint, model_fingerprints
 from corpusmill.models.metered import Meter
 from corpusmill.settings import Settings
 
@@ -23,41 +27,97 @@ _NAMES_A_TEXT = 12
 
 
 class StubModel:
-    """Waits `latency_s`, then answers by a regular expression: capitalised names, which documents share as in real text.
+    """Waits `latency_s`, then answers by a regular expression: capitalised names, which documents share as in life.
 
-    `log`, if given, gets a line "start end" (seconds since the epoch) for each call.
+    With a `log_dir` each process appends the first and last moment of its calls and their number to a file of its own,
+    as "first last calls" (seconds since the epoch), at most every 50 ms and when a call ends after a pause.
     """
 
-    def __init__(self, latency_s: float, fingerprint: str = "stub") -> None:
+    def __init__(
+        self, latency_s: float, fingerprint: str = "stub", nonsense: bool = False, log_dir: str | None = None
+    ) -> None:
         self._latency = latency_s
         self._fingerprint = fingerprint
+        self._nonsense = nonsense
+        self._log = Path(log_dir, f"{os.getpid()}.log") if log_dir else None
         self._first = 0.0
-        self._last = 0.0
         self._calls = 0
+        self._in_flight = 0
+        self._written = 0.0
 
     @property
     def fingerprint(self) -> str:
         return self._fingerprint
-
-    def times(self) -> tuple[float, float, int]:
-        """Start of the first call, end of the last (seconds since the epoch), and their number."""
-        return self._first, self._last, self._calls
 
     async def generate(
         self, task: Task[InputT, OutputT], inputs: InputT, *, affinity: str | None = None
     ) -> Generation[OutputT]:
         self._first = self._first or time.time()
         self._calls += 1
-        if self._latency:
-            await asyncio.sleep(self._latency)
-        else:
-            await asyncio.sleep(0)
-        value = _ANSWERS[task.name](inputs)
-        self._last = time.time()
-        return Generation(value, Usage(calls=1, prompt_tokens=600, completion_tokens=200, seconds=self._latency))
+        self._in_flight += 1
+        await asyncio.sleep(self._latency)
+        self._in_flight -= 1
+        self._note(time.time())
+        usage = Usage(calls=1, prompt_tokens=600, completion_tokens=200, seconds=self._latency)
+        if self._nonsense:
+            raise ModelOutputError(f"task {task.name!r}: the answer is not what was asked for", usage=usage)
+        return Generation(_ANSWERS[task.name](inputs), usage)
 
     async def aclose(self) -> None:
         return None
+
+    def _note(self, now: float) -> None:
+        if self._log is not None and (now - self._written > 0.05 or not self._in_flight):
+            self._written = now
+            with self._log.open("a") as log:
+                log.write(f"{self._first} {now} {self._calls}\n")
+
+
+def read_log(log_dir: str) -> tuple[float, float, int]:
+    """First moment, last moment and number of the calls of all processes that logged there."""
+    last_lines = [path.read_text().splitlines()[-1].split() for path in Path(log_dir).glob("*.log")]
+    return (
+        min(float(line[0]) for line in last_lines),
+        max(float(line[1]) for line in last_lines),
+        sum(int(line[2]) for line in last_lines),
+    )
+
+
+@dataclass(frozen=True)
+class StubFactory:
+    """A models factory of workers (ray_actors.worker.ModelsFactory): the real middlewares around the stubs."""
+
+    latency_s: float
+    nonsense: bool
+    log_dir: str | None
+
+    def __call__(
+        self,
+        settings: Settings,
+        *,
+        meter: Meter,
+        cache: ResponseCacheLike | None,
+        cluster_pool: ClusterPool | None,
+        embedder: Embedder | None,
+        budget: BudgetLike | None,
+        calls_in_flight: int | None,
+    ) -> RunModels:
+        model = StubModel(self.latency_s, model_fingerprints(settings).roles["extract"], self.nonsense, self.log_dir)
+        return build_models(
+            settings,
+            meter=meter,
+            cache=cache,
+            cluster_pool=cluster_pool,
+            embedder=StubEmbedder(settings),
+            language_model=model,
+            budget=budget,
+            calls_in_flight=calls_in_flight,
+        )
+
+
+def stub_models(latency_s: float = 0.0, nonsense: bool = False, log_dir: str | None = None) -> StubFactory:
+    """Stubs of that latency. `nonsense`: every call fails as an invalid answer does. `log_dir`: see StubModel."""
+    return StubFactory(latency_s, nonsense, log_dir)
 
 
 class StubEmbedder:

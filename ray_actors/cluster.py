@@ -83,14 +83,15 @@ def _connect(settings: Settings, folder: Path | None) -> None:
         return
     for attempt in range(_START_ATTEMPTS):
         try:
-            ray.init(
-                address="local",
-                num_cpus=settings.ray.num_cpus or os.cpu_count() or 1,
-                object_store_memory=settings.ray.object_store_mb * 1024 * 1024,
-                include_dashboard=False,
-                _temp_dir=str(folder),
-                **quiet,
-            )
+            with _muted_stderr():
+                ray.init(
+                    address="local",
+                    num_cpus=settings.ray.num_cpus or os.cpu_count() or 1,
+                    object_store_memory=settings.ray.object_store_mb * 1024 * 1024,
+                    include_dashboard=False,
+                    _temp_dir=str(folder),
+                    **quiet,
+                )
             return
         except Exception as error:  # Ray raises a bare Exception when a node is slow to start
             ray.shutdown()
@@ -111,6 +112,20 @@ def _temporary_folder(settings: Settings) -> Iterator[Path | None]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _muted_stderr() -> Iterator[None]:
+    """Ray's C++ part writes to file descriptor 2 whatever the log level; its Python part raises what matters."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 @contextmanager

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
+from corpusmill.building import document_steps
 from corpusmill.hashing import content_id, hash_text
 from corpusmill.planning import TEXT_FINGERPRINT, resolved_plan
-from corpusmill.run import IngestResult, RunSpec
-from corpusmill.schemas import DOCUMENTS, TEXTS
+from corpusmill.run import TODO, IngestResult, RunSpec
+from corpusmill.schemas import DOCUMENTS, TEXTS, TableSpec
 from corpusmill.steps import Text, TextContext, TextStep
 from corpusmill.store import layout
 from corpusmill.store.draft import Draft
@@ -15,8 +14,6 @@ from corpusmill.store.manifest import Counts, FileEntry, TableEntry
 from corpusmill.store.objects import ObjectStore, open_store
 from corpusmill.store.segments import TextArtifact, write_segment
 from corpusmill.store.tables import write_table_file
-
-TODO = pa.schema([pa.field("text_hash", pa.string()), pa.field("have", pa.map_(pa.string(), pa.string()))])
 
 
 def ingested(spec: RunSpec, texts: Sequence[str], segments: int = 2) -> IngestResult:
@@ -35,8 +32,14 @@ def ingested(spec: RunSpec, texts: Sequence[str], segments: int = 2) -> IngestRe
             context = TextContext(step.settings, plan.fingerprints[step.name])
             made = [TextArtifact(h, step.run(Text(h, text), {}, context)) for h, text in mine.items()]
             have[step.name] = _seal(store, draft, step.name, plan.fingerprints[step.name], step.outputs, made)
-        rows = pa.Table.from_pylist([{"text_hash": h, "have": list(have.items())} for h in sorted(mine)], schema=TODO)
-        todo.append(write_table_file(store, layout.data_key(spec.run, "todo"), rows, TODO)[0])
+        missing = [step.name for step in document_steps(plan)]
+        rows = TODO.table(
+            [
+                {"segment": have["texts"], "text_hash": h, "missing": missing, "have": list(have.items())}
+                for h in sorted(mine)
+            ]
+        )
+        todo.append(write_table_file(store, layout.data_key(spec.run, TODO.name), rows, TODO.schema)[0])
     _put_documents(store, spec, draft, texts)
     return IngestResult(draft=draft, todo=todo, todo_texts=sum(file.rows for file in todo))
 
@@ -46,7 +49,12 @@ def _texts(mine: dict[str, str]) -> list[TextArtifact]:
 
 
 def _seal(
-    store: ObjectStore, draft: Draft, step: str, fingerprint: str, specs: Sequence, artifacts: list[TextArtifact]
+    store: ObjectStore,
+    draft: Draft,
+    step: str,
+    fingerprint: str,
+    specs: Sequence[TableSpec],
+    artifacts: list[TextArtifact],
 ) -> str:
     entry = write_segment(store, step, fingerprint, specs, artifacts)
     draft.add_segments(step, fingerprint, tuple(spec.name for spec in specs), [entry])
