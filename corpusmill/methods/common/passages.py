@@ -215,12 +215,16 @@ class PassageSearch:
         """The best `k` by cosine with the question's vector (float32 [dim], unit length)."""
         return [self.passage(self.row_of(chunk), score) for _, chunk, score in self.vectors.search(vector, k)]
 
-    def scores(self, question: str, vector: np.ndarray, pool: int = POOL) -> dict[int, float]:
-        """row -> fused score in [0, 1] of the best `pool` of either side (see retrieval.fusion)."""
-        dense = {self.row_of(chunk): score for _, chunk, score in self.vectors.search(vector, pool)}
+    def scores(self, question: str, vector: np.ndarray | None, pool: int = POOL) -> dict[int, float]:
+        """row -> fused score in [0, 1] of the best `pool` of either side (see retrieval.fusion).
+
+        `vector` None: the embedder does not know the question's script, and words decide alone.
+        """
+        hits = [] if vector is None else self.vectors.search(vector, pool)
+        dense = {self.row_of(chunk): score for _, chunk, score in hits}
         return fuse(dense, dict(self.lexical.search(question, pool)))
 
-    def hybrid(self, question: str, vector: np.ndarray, k: int) -> list[Passage]:
+    def hybrid(self, question: str, vector: np.ndarray | None, k: int) -> list[Passage]:
         """The best `k` by the fused score, ties by row."""
         fused = self.scores(question, vector)
         best = sorted(fused.items(), key=lambda item: (-item[1], item[0]))[:k]

@@ -17,6 +17,7 @@ from corpusmill.methods.flexstructrag.diffusion import EntityGraph
 from corpusmill.methods.flexstructrag.lookup import StructureLookup
 from corpusmill.methods.flexstructrag.settings import FlexSettings
 from corpusmill.methods.protocol import Evidence, Retrieval, Snapshot, Source
+from corpusmill.models.embedders.common import knows_script
 from corpusmill.names import normal_form
 from corpusmill.retrieval.tasks import QUERY_ENTITIES, QueryEntitiesInput, shorten
 from corpusmill.retrieval.vectors import Hit
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 MODES: tuple[str, ...] = ("hypergraph", "graph", "hybrid")
 STATEMENT_INDEX, EDGE_INDEX = "statement_index", "edge_index"
+NEAREST = 50  # statements by cosine that order entities and start the walk, thresholds aside
 MAX_SOURCES = 64  # statements of one entity that are given as its sources
 
 
@@ -34,7 +36,7 @@ MAX_SOURCES = 64  # statements of one entity that are given as its sources
 class Found:
     """What of the structure a question found, before it becomes evidence; each best first."""
 
-    vector: np.ndarray
+    vector: np.ndarray | None  # None: the embedder does not know the question's script
     names: tuple[str, ...]
     entities: tuple[str, ...]  # canonical ids
     hyperedges: tuple[Hit, ...]
@@ -53,6 +55,7 @@ class FlexRetriever:
         self.settings = own
         self.default_mode: str = own.mode
         self._query = settings.query
+        self._embedder = settings.embedder.backend
         self._snapshot = snapshot
         self._models = models
         calibrated = thresholds(embedder_name(settings.embedder))
@@ -84,13 +87,18 @@ class FlexRetriever:
         return Retrieval(tuple(evidence), timings, calls=1)
 
     async def find(self, question: str, mode: str) -> Found:
-        """Names by the model, vectors by the embedder, and what the indices return for them."""
+        """Names by the model, vectors by the embedder, and what the indices return for them.
+
+        In a script that the embedder does not know its cosines are noise: then names and words carry alone.
+        """
         short = shorten(question)
         asked = await self._models.language_model("plan").generate(QUERY_ENTITIES, QueryEntitiesInput(question=short))
         names = tuple(asked.value.entities)
+        if not knows_script(short, self._embedder):
+            return Found(None, names, self.match(names, ()), (), (), ())
         vector = (await self._models.embedder.embed([short], "query"))[0]
         own = self.settings
-        nearest = self._statements.search(vector, max(own.n_hyperedges, 50), above=0.0)
+        nearest = self._statements.search(vector, max(own.n_hyperedges, NEAREST), above=0.0)
         hyperedges = [hit for hit in nearest if hit[2] > self.tau_hyperedge][: own.n_hyperedges]
         edges = [] if mode == "hypergraph" else self._edges.search(vector, own.n_edges, above=self.tau_edge)
         entities = self.match(names, nearest)
@@ -127,7 +135,8 @@ class FlexRetriever:
     def fill(self, question: str, found: Found, k: int) -> list[Passage]:
         """The best `k` passages, ranked as `passage_ranking` says."""
         scores = self.passages.scores(shorten(question), found.vector)
-        if self.settings.passage_ranking == "diffusion" and self._lookup.statements <= self.settings.diffusion_max:
+        walks = self.settings.passage_ranking == "diffusion" and found.vector is not None
+        if walks and self._lookup.statements <= self.settings.diffusion_max:
             seeds = [(unit, score) for _, unit, score in found.nearest]
             walked = self.graph.rank(seeds, found.entities, scores)
             scores = walked or scores
