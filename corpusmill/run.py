@@ -12,8 +12,6 @@ from corpusmill.settings import Settings
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import FileEntry
 
-OWNED_BY = pa.struct([required("step", pa.string()), required("segment", pa.string())])
-
 # A live text that lacks a complete artifact of a document step. `segment` holds the text (rows are in its order, so
 # that a reader opens few files); `have` names the segments of the text and of each step that is complete for it.
 TODO = TableSpec(
@@ -23,7 +21,7 @@ TODO = TableSpec(
             required("segment", pa.string()),
             required("text_hash", pa.string()),
             required("missing", pa.list_(pa.string())),
-            required("have", pa.list_(OWNED_BY)),
+            required("have", pa.map_(pa.string(), pa.string())),  # step -> id of the segment
         ]
     ),
     ("segment", "text_hash"),

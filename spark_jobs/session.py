@@ -27,8 +27,8 @@ def spark_session(settings: Settings, app: str, packages: str | None = None) -> 
         "spark.executor.memory": spark.executor_memory,
         "spark.sql.shuffle.partitions": str(spark.partitions),
         "spark.sql.adaptive.enabled": "true",
-        # Partitions hold documents, and their work is not in their bytes: small ones must not be merged into one task.
-        "spark.sql.adaptive.coalescePartitions.enabled": "false",
+        # Small shuffles become few tasks; reading documents names its number of partitions, which this leaves alone.
+        "spark.sql.adaptive.coalescePartitions.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Rows may hold whole texts: few of them travel together.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
