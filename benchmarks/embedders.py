@@ -104,11 +104,12 @@ def bm25(passages: list[str], questions: list[str], k1: float = 1.2, b: float = 
     return scores
 
 
-def measure(sets: list[str]) -> dict[str, dict[str, dict[str, float]]]:
+def measure(sets: list[str], most: int | None = None) -> dict[str, dict[str, dict[str, float]]]:
     report: dict[str, dict[str, dict[str, float]]] = {}
     models = embedders()
     for name in sets:
         ids, passages, question_ids, questions, gold = load(name)
+        question_ids, questions = question_ids[:most], questions[:most]
         figures = {"BM25": {"recall@5": recall(bm25(passages, questions), ids, question_ids, gold)}}
         for model, embed in models.items():
             embed(passages[:2], "passage")
@@ -117,6 +118,7 @@ def measure(sets: list[str]) -> dict[str, dict[str, dict[str, float]]]:
             speed = len(passages) / (time.perf_counter() - started)
             scores = embed(questions, "query") @ vectors.T
             figures[model] = {"recall@5": recall(scores, ids, question_ids, gold), "passages_per_s": speed}
+            print(f"{name}: {model} done", file=sys.stderr, flush=True)
         figures["minilm"]["knows_script"] = float(np.mean([knows_script(p) for p in passages]))
         report[name] = figures
     return report
@@ -125,9 +127,10 @@ def measure(sets: list[str]) -> dict[str, dict[str, dict[str, float]]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--questions", type=int, help="at most this many questions of a set (all passages stay)")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    report = measure(arguments.sets)
+    report = measure(arguments.sets, arguments.questions)
     if arguments.json:
         print(json.dumps(report))
         return 0

@@ -14,6 +14,7 @@ from corpusmill.segmentation.sentences import sentences
 MAX_ANSWER_SENTENCES = 3
 _ENOUGH = 0.6  # of the best score: what a further sentence needs
 _MIN_COVER = 0.2  # share of the question's weight that the best sentence must hold
+_MIN_COVER_OF_OTHERS = 0.4
 
 
 def query_entities(question: str) -> list[str]:
@@ -27,7 +28,8 @@ def answer(question: str, evidences: Sequence[str], scores: Sequence[Sequence[fl
 
     A sentence is scored by the share of the question's content words it holds, weighted by their rarity among all
     sentences; names count double. `scores[e][s]` (for example cosines with the question, in [0, 1]) is added for
-    sentence s of evidence e. Nothing overlaps enough: an answer without sentences.
+    sentence s of evidence e. Nothing overlaps enough: an answer without sentences; twice as much is needed where no
+    name of the question occurs anywhere.
     """
     wanted = _weights(question)
     pool = [(e, span, span.of(text)) for e, text in enumerate(evidences) for span in sentences(text)]
@@ -46,7 +48,8 @@ def answer(question: str, evidences: Sequence[str], scores: Sequence[Sequence[fl
         if cover > 0:
             ranked.append(AnswerSentence(sentence, e, span, (cover + extra) * _fullness(own)))
     ranked.sort(key=lambda s: (-s.score, s.evidence, s.span))
-    if not ranked or ranked[0].score < _MIN_COVER:
+    least = _MIN_COVER_OF_OTHERS if _speaks_of_others(question, frozenset().union(*held)) else _MIN_COVER
+    if not ranked or ranked[0].score < least:
         return Answer(())
     return Answer(tuple(_chosen(ranked)))
 
@@ -56,6 +59,13 @@ def _weights(question: str) -> dict[str, float]:
     named = {word for name in query_entities(question) for word in tokens(name)}
     words = [w for w in tokens(question) if w not in STOP_WORDS and w not in ASKING]
     return {w: 2.0 if w in named else 1.0 for w in words}
+
+
+def _speaks_of_others(question: str, said: frozenset[str]) -> bool:
+    """Whether the question names something by a capital or a digit, and no word of any such name is said."""
+    names = [name for name in query_entities(question) if any(ch.isupper() or ch.isdigit() for ch in name)]
+    words = {word for name in names for word in tokens(name) if word not in STOP_WORDS}
+    return bool(words) and not words & said
 
 
 def _fullness(own: frozenset[str]) -> float:

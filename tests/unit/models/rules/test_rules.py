@@ -69,6 +69,8 @@ def test_an_answer_is_verbatim_and_says_where_it_stands():
 def test_what_the_evidence_does_not_say_is_not_answered():
     assert not answer("Who invented the telephone?", [OTHER, S3]).answered
     assert not answer("Who invented the telephone?", []).answered
+    assert not answer("What is the capital of Germany?", ["Paris is the capital of France."]).answered
+    assert answer("What is the capital of France?", ["Paris is the capital of France."]).answered
     assert not answer("", [S3]).answered and not answer("what is it?", [S3]).answered
 
 
