@@ -3,7 +3,8 @@
     python benchmarks/ssc.py [--dim 384] [--sizes 2000 5000 10000 20000 32000]
 
 Statements are drawn in runs of like ones, as a document's are. Each size runs in a process of its own, which prints
-its seconds (distances and tree, clusters of the tree; on the processor) and how much its peak memory grew over the vectors themselves.
+its seconds (distances and tree, clusters of the tree, all on the processor) and how much its peak memory grew over the
+vectors themselves.
 Exit code 1 if a band and a dense form differ, or if the growth exponent of processor time or memory exceeds 1.2.
 """
 
