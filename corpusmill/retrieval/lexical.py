@@ -69,6 +69,7 @@ class LexicalIndex:
         self._vocabulary = {term: i for i, term in enumerate(terms)}
         self._starts = np.load(file("starts.npy"), mmap_mode="r")
         self._model = _bm25()
+        self._model.nonoccurrence_array = None  # which the Lucene form does not have
         self._model.scores = {
             "data": np.load(file("scores.npy"), mmap_mode="r"),
             "indices": np.load(file("rows.npy"), mmap_mode="r"),

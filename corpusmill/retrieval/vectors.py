@@ -147,7 +147,7 @@ class VectorIndex:
             wide = min(len(self), k + 32)  # room to order ties at the edge by id
             scores, rows = self._index.search(np.ascontiguousarray(query.reshape(1, -1), np.float32), wide)
         found = [(float(s), int(r)) for s, r in zip(scores[0], rows[0], strict=True) if r >= 0 and s > above]
-        taken = self._ids.take([row for _, row in found])
+        taken = self._ids.take(pa.array([row for _, row in found], pa.int64()))
         pairs = zip(taken.column("text_hash").to_pylist(), taken.column("unit_id").to_pylist(), found, strict=True)
         hits = [(text, unit, score) for text, unit, (score, _) in pairs]
         return sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))[:k]

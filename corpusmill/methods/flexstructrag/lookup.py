@@ -114,10 +114,11 @@ class StructureLookup:
         return int(str(self._entities.row(entity_id)["degree"]))
 
     def entity_text(self, entity_id: str) -> str:
-        """`name: text`."""
+        """The merged text, led by the entity's name where it does not say it."""
         rows = self._texts.rows(entity_id)
-        name = self._entities.row(entity_id)["name"]
-        return f"{name}: {rows[0]['text']}" if rows else str(name)
+        name = str(self._entities.row(entity_id)["name"])
+        text = str(rows[0]["text"]) if rows else ""
+        return text if name in text else f"{name}\n{text}".strip()
 
     def statement(self, hyperedge_id: str) -> Row:
         return self._statements.row(hyperedge_id)
