@@ -1,9 +1,10 @@
 """`corpusmill index`: build or update an index from a source."""
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,12 +58,11 @@ def command(
         outcome = run_index(
             settings, source=source, index=to, progress=progress, source_id=source_id, estimate=estimate
         )
-    if json:
-        emit(as_json(outcome))
-    else:
+    if not json:
         _summary(outcome, to, out())
-    if calibrate:
-        _calibrate(to, settings, console)
+    thresholds = _calibrate(to, settings, console) if calibrate else {}
+    if json:
+        emit(as_json(outcome) | ({"thresholds": thresholds} if calibrate else {}))
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
 
@@ -137,6 +137,38 @@ def _summary(outcome: "RunOutcome", to: str, console: "Console") -> None:
         console.print(f"  report     {to.rstrip('/')}/{outcome.report_key}")
     if outcome.exit_code:
         console.print(f"  see        corpusmill documents {to} --outcome quarantined   (or partial)")
+
+
+def _calibrate(to: str, settings: "Settings", console: "Console") -> dict[str, float]:
+    """Measure the thresholds of the index's embedder and print them as settings; nothing is changed by itself."""
+    from corpusmill.methods.extras import method_extra
+
+    found: dict[str, float] = {}
+    for name in settings.run.methods:
+        extra = method_extra(name, "calibration")
+        if extra is None:
+            console.print(f"method {name} has no thresholds to calibrate")
+            continue
+        measured = asyncio.run(_measured(extra, to, settings))
+        found |= {f"methods.{name}.{key}": value for key, value in measured.items()}
+    if found:
+        console.print("calibrated on this index; to use these values, write them into the configuration:")
+    for key, value in found.items():
+        console.print(f"  {key} = {value}")
+    return found
+
+
+async def _measured(extra: ModuleType, to: str, settings: "Settings") -> dict[str, float]:
+    from corpusmill.models.embedders import build_embedder
+
+    from .common import open_index
+
+    embedder = build_embedder(settings.embedder)
+    try:
+        thresholds = await extra.calibrate(open_index(to, settings).view, embedder, seed=settings.run.seed)
+    finally:
+        await embedder.aclose()
+    return {key: value for key, value in thresholds._asdict().items() if key.startswith("tau_")}
 
 
 @contextmanager

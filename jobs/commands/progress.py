@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 PLAIN_EVERY_S = 5.0
+QUIET_S = 30.0  # how often a line is repeated while nothing moves
 
 
 @dataclass
@@ -25,10 +26,13 @@ class StageClock:
     first: ProgressEvent | None = None
     last: ProgressEvent | None = None
     printed: float = 0.0
+    grows: bool = False  # the total is still being found out
 
     def see(self, event: ProgressEvent) -> None:
         if self.first is None:
             self.first = event
+        if self.last is not None and self.last.total and event.total and event.total > self.last.total:
+            self.grows = True
         self.last = event
 
     def rate(self, now: float) -> float | None:
@@ -41,7 +45,7 @@ class StageClock:
     def left(self, now: float) -> float | None:
         """Seconds left, None while unknown."""
         rate = self.rate(now)
-        if rate is None or self.last is None or self.last.total is None:
+        if rate is None or self.grows or self.last is None or self.last.total is None:
             return None
         return max(0.0, (self.last.total - self.last.done) / rate)
 
@@ -68,7 +72,7 @@ def line(event: ProgressEvent, clock: StageClock, now: float) -> str:
     parts = [f"{event.stage}: {number(event.done)}{of} {event.unit}", spent(event)]
     rate, left = clock.rate(now), clock.left(now)
     if rate is not None:
-        parts.append(f"{rate:,.1f}/s")
+        parts.append(f"{rate:,.2g}/s" if rate < 10 else f"{rate:,.0f}/s")
     if left is not None and left > 0:
         parts.append(f"{duration(left)} left")
     return ", ".join(part for part in parts if part)
@@ -94,17 +98,21 @@ class PlainDisplay:
     clock: Callable[[], float] = time.monotonic
     every_s: float = PLAIN_EVERY_S
     stages: dict[str, StageClock] = field(default_factory=dict)
+    said: dict[str, tuple[object, ...]] = field(default_factory=dict)
 
     def __call__(self, event: ProgressEvent) -> None:
         now = self.clock()
         stage = self.stages.setdefault(event.stage, StageClock(now, printed=now))
         if event.message:
             self.say(event.message)
-        finished = event.total is not None and event.done >= event.total
-        was_finished = stage.last is not None and stage.last.total is not None and stage.last.done >= stage.last.total
+        finished = bool(event.total) and event.done >= (event.total or 0)
+        was_finished = stage.last is not None and bool(stage.last.total) and stage.last.done >= (stage.last.total or 0)
         stage.see(event)
-        if event.message is None and (now - stage.printed >= self.every_s or (finished and not was_finished)):
+        said = (event.done, event.total, event.usage, event.embedded_texts)
+        every = self.every_s if said != self.said.get(event.stage) else QUIET_S
+        if event.message is None and (now - stage.printed >= every or (finished and not was_finished)):
             stage.printed = now
+            self.said[event.stage] = said
             self.say(line(event, stage, now))
 
     def __enter__(self) -> "PlainDisplay":
