@@ -42,7 +42,9 @@ OPENERS = _words(
     optional overview pass press provide provides put read reference remove replace represents request requests require
     required requires response retrieves return returns run save section select send set show sign specified specifies
     specify start stop store summary support supports table tip try turn type update upload use valid value values
-    verify view visit warning write
+    verify view visit warning write adds aborts allows applies associates causes completes configures copies creates
+    deletes disables downloads enables encodes ends end expects gets grants initiates lists permissions places puts
+    removes renames restores sets shows starts stops stores updates uploads writes
     """
 )
 

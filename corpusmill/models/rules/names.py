@@ -65,7 +65,7 @@ _CAP = r"\p{Lu}[\p{L}\p{M}\p{N}]*(?:[-'’&./]\p{L}[\p{L}\p{M}\p{N}]*)*\.?"
 _INITIAL = r"(?:\p{Lu}\.)(?:\s?\p{Lu}\.)*"
 _TOKEN = regex.compile(
     rf"(?P<initials>{_INITIAL}(?=\s?\p{{Lu}}|\W|$))|(?P<cap>{_CAP})|(?P<num>\d+(?:[.,]\d+)*\p{{L}}{{0,2}})"
-    r"|(?P<word>[\p{L}\p{M}][\p{L}\p{M}\p{N}'’-]*)|(?P<gap>[^\S\n]+|\n(?!\s*\n))|(?P<amp>&)|(?P<other>.|\n)",
+    r"|(?P<word>[\p{L}\p{M}][\p{L}\p{M}\p{N}'’-]*)|(?P<wide>[^\S\n]{3,})|(?P<gap>[^\S\n]+|\n(?!\s*\n))|(?P<amp>&)|(?P<other>.|\n)",
     regex.DOTALL,
 )
 _CAPITAL_WORD = regex.compile(r"\p{Lu}[\p{L}\p{M}\p{N}'’-]*")
@@ -239,6 +239,8 @@ def _is_front(words: list[_Word], text: str, context: _Context) -> bool:
         return True
     if first.lower == "the":
         return True
+    if first.text.isupper() and len(first.text) > 1:
+        return False  # "US", "WHO", "IT"
     followed = len(words) > 1 and words[1].kind in ("cap", "initials")
     if first.lower in OFFICES:
         return followed and len([w for w in words[1:3] if w.kind in ("cap", "initials")]) == 2
@@ -249,9 +251,7 @@ def _is_front(words: list[_Word], text: str, context: _Context) -> bool:
     if first.lower in STOP_WORDS:
         if context.english and first.lower in EUROPEAN - ENGLISH and followed:
             return False
-        if first.lower in NAME_OPENERS and followed:
-            return False
-        return len(first.text) == 1 or not first.text.isupper()
+        return not (first.lower in NAME_OPENERS and followed)
     return followed and first.lower in OPENERS
 
 

@@ -95,8 +95,8 @@ def word_mentions(text: str, sentence_starts: list[int]) -> list[Mention]:
 
 def keyphrases(text: str, sentence_starts: list[int], least: int = 2) -> list[Mention]:
     """Common nouns that are repeated at least `least` times, and repeated pairs of words ("soil erosion"), in scripts
-    with capitals."""
-    words = [m for m in _WORD.finditer(text) if m.group()[0].islower()]
+    with capitals. English participles and adverbs are left out."""
+    words = [m for m in _WORD.finditer(text) if m.group()[0].islower() and not m.group().endswith(("ed", "ly"))]
     return list(_terms(text, words, sentence_starts, least))
 
 
