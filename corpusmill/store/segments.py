@@ -26,7 +26,7 @@ from corpusmill.store.manifest import FileEntry, SegmentEntry
 from corpusmill.store.objects import ObjectStore
 from corpusmill.store.tables import digest_bytes, read_rows_of, read_table_file, reading, write_table_file
 
-ROW_GROUP_BYTES = 1 << 20
+ROW_GROUP_BYTES = 2 << 20  # a text is looked up by reading one
 _METADATA = b"corpusmill.segment"
 _INDEX_NAME = "_index.parquet"
 

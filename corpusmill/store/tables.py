@@ -178,11 +178,27 @@ def file_entry(store: ObjectStore, key: str, path: Path, rows: int = 0) -> FileE
 
 def _write(sink: Any, batches: Iterable[pa.RecordBatch], schema: pa.Schema, group_bytes: int) -> RowsDigest:
     digest = RowsDigest()
-    with pq.ParquetWriter(sink, schema, compression="zstd", version="2.6") as writer:
+    with pq.ParquetWriter(sink, schema, compression="zstd", use_dictionary=_repeating(schema)) as writer:
         for group in _regrouped(batches, schema, group_bytes):
             digest += rows_digest(group)
             writer.write_table(group)
     return digest
+
+
+def _repeating(schema: pa.Schema) -> list[str]:
+    """Leaf columns worth a dictionary: all but floats, which hardly ever repeat."""
+
+    def leaves(field: pa.Field, path: str) -> Iterator[str]:
+        kind = field.type
+        if pa.types.is_struct(kind):
+            for child in kind:
+                yield from leaves(child, f"{path}.{child.name}")
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+            yield from leaves(kind.value_field, f"{path}.list.element")
+        elif not pa.types.is_floating(kind):
+            yield path
+
+    return [path for field in schema for path in leaves(field, field.name)]
 
 
 def _regrouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema, group_bytes: int) -> Iterator[pa.Table]:

@@ -87,7 +87,7 @@ except CommitConflictError:
 
 def test_of_two_racing_processes_one_wins(store: ObjectStore) -> None:
     first = publish_draft(store, build_draft(store)).manifest
-    start = str(time.time() + 8)
+    start = str(time.time() + 5)
     racers = [_python(RACER, store.uri, f"run-{i}", start) for i in range(2)]
     said = [racer.communicate(timeout=120)[0].split() for racer in racers]
     assert sorted(words[1] for words in said) == ["lost", "won"]
@@ -116,11 +116,11 @@ for i in range(10_000):
 def test_kill_at_any_moment_leaves_a_sound_index(store: ObjectStore) -> None:
     publish_draft(store, build_draft(store))
     seen = 1
-    for round_ in range(4):
+    for round_ in range(3):
         process = _python(PUBLISHER, store.uri, str(round_))
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "published\n"]
-        time.sleep(0.11 * round_)
+        time.sleep(0.15 * round_)
         process.send_signal(signal.SIGKILL)
         process.wait(20)
         process.stdout.close()
