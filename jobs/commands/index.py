@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from corpusmill.estimate import Estimate
+    from corpusmill.run import ProgressEvent
     from corpusmill.settings import Settings
 
     from ..driver import RunOutcome
@@ -54,7 +56,12 @@ def command(
     from ..driver import run_index
     from .progress import display
 
-    with _terminable(), display(console) as progress:
+    with _terminable() as arm, display(console) as show:
+
+        def progress(event: "ProgressEvent") -> None:
+            arm()
+            show(event)
+
         outcome = run_index(
             settings, source=source, index=to, progress=progress, source_id=source_id, estimate=estimate
         )
@@ -172,14 +179,22 @@ async def _measured(extra: ModuleType, to: str, settings: "Settings") -> dict[st
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does, so that engines are stopped and the run's state is written."""
+def _terminable() -> Iterator[Callable[[], None]]:
+    """SIGTERM ends the run as Ctrl-C does, so that engines are stopped and the run's state is written.
+
+    Yields what arms the handler again: Ray installs one of its own, which aborts the process, when it starts.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def arm() -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, stop)
+
+    before = signal.getsignal(signal.SIGTERM)
+    arm()
     try:
-        yield
+        yield arm
     finally:
         signal.signal(signal.SIGTERM, before)
