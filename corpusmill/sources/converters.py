@@ -4,20 +4,13 @@ import io
 import re
 from typing import Any
 
-from corpusmill.sources.media import PPTX
+from corpusmill.sources.media import DOCX, EPUB, HTML, PDF, PPTX, XLSX
 from corpusmill.sources.outcomes import ConversionRefused, Converted
 
 _PASSWORD = re.compile(r"password|encrypt", re.IGNORECASE)
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 _WORD = re.compile(r"\w+")
-_EXTENSIONS = {
-    "application/pdf": ".pdf",
-    "text/html": ".html",
-    "application/epub+zip": ".epub",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx",
-    "application/vnd.openxmlformats-officedocument.presentationml.presentation": ".pptx",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
-}
+_EXTENSIONS = {PDF: ".pdf", HTML: ".html", EPUB: ".epub", DOCX: ".docx", PPTX: ".pptx", XLSX: ".xlsx"}
 
 
 def convert_document(raw: bytes, media_type: str) -> Converted:
@@ -69,10 +62,21 @@ def _with_left_out(text: str, plain: str) -> str:
 
 
 def _markitdown(raw: bytes, media_type: str) -> tuple[str, str | None]:
-    from markitdown import MarkItDown, StreamInfo
+    """One converter of markitdown, chosen by the type: left to itself it reads a broken document as plain text."""
+    from markitdown import StreamInfo, converters
 
-    info = StreamInfo(mimetype=media_type, extension=_EXTENSIONS.get(media_type))
-    result = MarkItDown(enable_plugins=False).convert_stream(io.BytesIO(raw), stream_info=info)
+    kinds = {
+        PDF: converters.PdfConverter,
+        HTML: converters.HtmlConverter,
+        EPUB: converters.EpubConverter,
+        DOCX: converters.DocxConverter,
+        PPTX: converters.PptxConverter,
+        XLSX: converters.XlsxConverter,
+    }
+    if media_type not in kinds:
+        raise ValueError(f"no second converter for {media_type}")
+    info = StreamInfo(mimetype=media_type, extension=_EXTENSIONS[media_type])
+    result = kinds[media_type]().convert(io.BytesIO(raw), info)
     return str(result.text_content), result.title or None
 
 

@@ -16,6 +16,8 @@ _BOMS = (
 _CONTROLS = bytes(set(range(32)) - {9, 10, 12, 13, 27})  # NUL included
 _MAX_CONTROLS = 0.02  # share of a text's bytes
 _MAX_BROKEN = 0.001  # share of bytes that a UTF-8 text may have broken (cut files, pasted bytes)
+_COMMON = "cp1252"
+_TIE = 0.05  # in the detector's measure of mess
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -106,9 +108,14 @@ def _nearly_utf8(raw: bytes) -> bool:
 
 
 def _guessed(raw: bytes) -> str:
+    """By charset-normalizer. Of single-byte encodings that fit about as well, the most common one is taken."""
     from charset_normalizer import from_bytes
 
-    best = from_bytes(raw[:_SAMPLE]).best()
+    matches = from_bytes(raw[:_SAMPLE])
+    best = matches.best()
     if best is None:
         raise ConversionRefused("no encoding fits the bytes; not a text and no known document format")
+    for match in matches:
+        if _COMMON in match.could_be_from_charset and match.chaos <= best.chaos + _TIE:
+            return _COMMON
     return best.encoding

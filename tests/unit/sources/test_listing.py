@@ -1,0 +1,143 @@
+"""What sources list: files, odd names, links, records and their faults."""
+
+import gzip
+import json
+import os
+import socket
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from corpusmill.errors import SourceError
+from corpusmill.settings import Settings, SourceSettings
+from corpusmill.sources.listing import Source, document_id
+
+
+def _settings(**source):
+    return Settings(source=SourceSettings(**source))
+
+
+def _list(where, settings=None):
+    settings = settings or Settings()
+    return list(Source.parse(str(where), settings).listing(settings))
+
+
+def _lines(path, *rows):
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def test_a_folder_lists_its_tree_and_equal_base_names_are_two_documents(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "readme.md").write_text(folder)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "x").write_text("hidden")
+    found = _list(tmp_path)
+    assert [item.path for item in found] == ["a/readme.md", "b/readme.md"]
+    assert len({document_id("s", item.path) for item in found}) == 2
+    assert len(_list(tmp_path, _settings(hidden=True))) == 3
+
+
+def test_include_and_exclude(tmp_path):
+    for name in ("a.md", "b.txt", "draft-c.md"):
+        (tmp_path / name).write_text("x")
+    assert [item.path for item in _list(tmp_path, _settings(include=("*.md",), exclude=("draft-*",)))] == ["a.md"]
+
+
+def test_a_version_changes_with_the_file(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+    first = _list(path)[0].version
+    os.utime(path, ns=(1, 1))
+    assert _list(path)[0].version != first
+
+
+def test_the_uri_of_a_source_parses_to_the_same_source(tmp_path):
+    (tmp_path / "with space & ünï [x].txt").write_text("x")
+    for where in (tmp_path, tmp_path / "with space & ünï [x].txt", tmp_path / "*.txt"):
+        source = Source.parse(str(where), Settings())
+        assert Source.parse(source.uri, Settings()) == source
+
+
+@pytest.mark.parametrize("where", ["/nowhere/at/all", "ftp://host/x", "/nowhere/*.md"])
+def test_a_missing_source_is_named(where):
+    with pytest.raises(SourceError, match=r"nowhere|ftp"):
+        _list(where)
+
+
+def test_links_that_lead_back_and_links_to_nothing(tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "up").symlink_to(tmp_path)
+    (tmp_path / "d" / "a.txt").write_text("x")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    found = {item.path: item.problem for item in _list(tmp_path)}
+    assert found["d/a.txt"] is None
+    assert found["loop"] is not None and found["loop"].startswith("cannot be read")
+    assert set(found) == {"d/a.txt", "loop"}
+
+
+def test_names_that_are_not_utf8_and_special_files(tmp_path):
+    with open(os.fsencode(tmp_path) + b"/caf\xe9.txt", "wb") as stream:
+        stream.write(b"x")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        found = {item.path: item.problem for item in _list(tmp_path)}
+    assert found == {r"caf\xe9.txt": "the file's name is not UTF-8", "socket": "not a regular file"}
+
+
+def test_json_lines_with_faults(tmp_path):
+    path = _lines(
+        tmp_path / "c.jsonl",
+        {"id": "a", "text": "one\r\ntwo", "title": "T", "labels": ["y", "x"], "year": 3},
+        "{broken",
+        "",
+        {"text": "no id"},
+        [1],
+        {"id": 7, "text": None},
+        {"id": "s", "text": "\ud800"},
+    )
+    found = _list(path)
+    assert [(item.path, item.problem is None) for item in found] == [
+        *(("a", True), ("line:2", False), ("line:4", False), ("line:5", False), ("7", False), ("s", True)),
+    ]
+    record = found[0].record
+    assert record is not None
+    assert (record.text, record.title, record.labels, record.metadata) == ("one\ntwo", "T", ("x", "y"), '{"year":3}')
+    assert found[0].uri.endswith("c.jsonl#a")
+    assert found[5].record.text == "\ufffd"
+
+
+def test_a_record_version_covers_every_column_and_what_they_are_taken_for(tmp_path):
+    path = tmp_path / "c.jsonl"
+    versions = set()
+    for row in ({"id": "a", "text": "t"}, {"id": "a", "text": "t", "labels": ["x"]}, {"id": "a", "text": "u"}):
+        versions.add(_list(_lines(path, row))[0].version)
+    versions.add(_list(path, _settings(text_column="id"))[0].version)
+    assert len(versions) == 4
+
+
+def test_gzip_and_parquet_hold_the_same_records(tmp_path):
+    rows = [{"id": "a", "text": "one"}, {"id": "b", "text": "two"}]
+    with gzip.open(tmp_path / "c.jsonl.gz", "wt") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in rows)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet")
+    packed, table = _list(tmp_path / "c.jsonl.gz"), _list(tmp_path / "c.parquet")
+    assert [(item.path, item.version, item.record) for item in packed] == [
+        (item.path, item.version, item.record) for item in table
+    ]
+
+
+def test_a_cut_gzip_file_keeps_what_was_read(tmp_path):
+    whole = gzip.compress(
+        "".join(json.dumps({"id": f"{i}", "text": f"{i * 7919}"}) + "\n" for i in range(5000)).encode()
+    )
+    (tmp_path / "c.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    found = _list(tmp_path / "c.jsonl.gz")
+    assert found[0].path == "0" and found[-1].problem is not None
+
+
+def test_a_text_over_the_limit_is_listed_with_its_problem(tmp_path):
+    path = _lines(tmp_path / "c.jsonl", {"id": "a", "text": "x" * 50})
+    assert "max_bytes" in (_list(path, _settings(max_bytes=10))[0].problem or "")
