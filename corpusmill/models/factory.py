@@ -116,7 +116,8 @@ def build_models(
         if key not in made:
             base = language_model or build_language_model(own, gate.size)
             free = own.backend == "embedded" and language_model is None
-            made[key] = base if free else _wrap(base, own, gate, budget, cache)
+            gated = GatedModel(base, gate, owned=language_model is None)
+            made[key] = base if free else _wrap(gated, own, budget, cache)
         return MeteredModel(made[key], role, meter)
 
     def make_embedder() -> Embedder:
@@ -143,15 +144,13 @@ def build_language_model(settings: ModelSettings, calls_in_flight: int = 16) -> 
 
 
 def _wrap(
-    base: LanguageModel,
+    model: LanguageModel,
     settings: ModelSettings,
-    gate: Gate,
     budget: BudgetLike | None,
     cache: ResponseCacheLike | None,
 ) -> LanguageModel:
-    """Outermost first: cache, retry, budget, rate limit, gate. A cached answer takes no slot, no money and no wait; an
+    """Outermost first: cache, retry, budget, rate limit, then the gated model. A cached answer takes no slot, no money and no wait; an
     attempt that failed is paid for again."""
-    model: LanguageModel = GatedModel(base, gate)
     if settings.requests_per_minute or settings.tokens_per_minute:
         model = RateLimitedModel(model, settings.requests_per_minute, settings.tokens_per_minute)
     if budget is not None:

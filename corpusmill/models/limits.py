@@ -23,11 +23,12 @@ class Gate:
 
 
 class GatedModel:
-    """Holds a call back until the gate has a free slot."""
+    """Holds a call back until the gate has a free slot. `owned`: closing it closes the inner one."""
 
-    def __init__(self, inner: LanguageModel, gate: Gate) -> None:
+    def __init__(self, inner: LanguageModel, gate: Gate, *, owned: bool = True) -> None:
         self._inner = inner
         self._gate = gate
+        self._owned = owned
 
     @property
     def fingerprint(self) -> str:
@@ -40,7 +41,8 @@ class GatedModel:
             return await self._inner.generate(task, inputs, affinity=affinity)
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        if self._owned:
+            await self._inner.aclose()
 
 
 class MinuteWindow:

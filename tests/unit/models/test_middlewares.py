@@ -296,3 +296,27 @@ def test_the_meter_adds_up_by_role_and_shows_in_prometheus_form():
     assert 'corpusmill_model_calls_total{role="extract"} 4.0' in text
     assert "corpusmill_embedded_texts_total 7.0" in text
     assert 'corpusmill_model_wait_seconds_count{role="extract"} 4.0' in text
+
+
+# --- the whole stack
+
+
+def test_a_model_that_is_handed_in_is_wrapped_and_left_open():
+    from corpusmill.models.factory import build_models
+    from corpusmill.settings import RunSettings, Settings
+
+    async def run():
+        inner, meter, cache = ScriptedModel(), Meter(), DictCache()
+        own = Settings(run=RunSettings(max_calls=3))
+        models = build_models(own, meter=meter, cache=cache, language_model=inner)
+        model = models.language_model("extract")
+        await ask(model, "a")
+        await ask(model, "a")
+        await ask(models.language_model("answer"), "b")
+        with pytest.raises(BudgetReachedError):
+            await ask(model, "c")
+        await models.aclose()
+        assert inner.calls == 2 and not inner.closed
+        assert (meter.snapshot().usage["extract"].calls, meter.snapshot().usage["extract"].cached) == (1, 1)
+
+    asyncio.run(run())
