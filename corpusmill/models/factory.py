@@ -149,8 +149,10 @@ def _wrap(
     budget: BudgetLike | None,
     cache: ResponseCacheLike | None,
 ) -> LanguageModel:
-    """Outermost first: cache, retry, budget, rate limit, then the gated model. A cached answer takes no slot, no money and no wait; an
-    attempt that failed is paid for again."""
+    """Outermost first: cache, retry, budget, rate limit, then the gated model.
+
+    A cached answer takes no slot, no money and no wait; an attempt that failed is paid for again.
+    """
     if settings.requests_per_minute or settings.tokens_per_minute:
         model = RateLimitedModel(model, settings.requests_per_minute, settings.tokens_per_minute)
     if budget is not None:
