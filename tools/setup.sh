@@ -11,6 +11,6 @@ PY
 [ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"
 uv=$(grep -E '^uv==' requirements.lock)
 "$venv/bin/python" -m pip install -q --disable-pip-version-check "$uv"
-"$venv/bin/uv" pip sync -q --python "$venv/bin/python" requirements.lock
+"$venv/bin/uv" pip sync -q --compile-bytecode --python "$venv/bin/python" requirements.lock
 "$venv/bin/uv" pip install -q --python "$venv/bin/python" --no-deps -e .
 tools/java.sh
