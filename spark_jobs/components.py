@@ -37,7 +37,7 @@ def connected_components(spark: "SparkSession", edges: "DataFrame", settings: Sp
         .join(nodes.withColumnsRenamed({"node": "b", "id": "dst"}), "b")
         .select("src", "dst")
     )
-    labels = _by_graphframes(spark, numbered, nodes, settings) if large else _by_scipy(spark, numbered)
+    labels = _by_graphframes(spark, numbered, nodes, settings) if large else _by_scipy(spark, numbered, settings)
     names = nodes.select(f.col("id").alias("least"), f.col("node").alias("component"))
     return nodes.join(labels, "id").join(names, "least").select("node", "component")
 
@@ -75,14 +75,16 @@ def _numbered(spark: "SparkSession", edges: "DataFrame", settings: SparkSettings
     return nodes
 
 
-def _by_scipy(spark: "SparkSession", numbered: "DataFrame") -> "DataFrame":
+def _by_scipy(spark: "SparkSession", numbered: "DataFrame", settings: SparkSettings) -> "DataFrame":
     import pyarrow as pa
 
     from corpusmill.graph.components import components
+    from spark_jobs.frames import local_frame
 
     table = numbered.toArrow()
     ids, least = components(table.column("src").to_numpy(), table.column("dst").to_numpy())
-    return spark.createDataFrame(pa.table({"id": pa.array(ids, pa.int64()), "least": pa.array(least, pa.int64())}))
+    labels = pa.table({"id": pa.array(ids, pa.int64()), "least": pa.array(least, pa.int64())})
+    return local_frame(spark, labels, settings.partitions)
 
 
 def _by_graphframes(

@@ -12,7 +12,7 @@ from corpusmill.errors import ConfigError
 from corpusmill.planning import made_from, resolved_plan, table_methods, take_over
 from corpusmill.run import RunSpec
 from corpusmill.schemas import DOCUMENTS, TEXTS
-from corpusmill.steps import Components, CorpusOp, CorpusStep, FlatMap, GroupMap, ResolvedPlan, Sql
+from corpusmill.steps import CorpusOp, CorpusStep, FlatMap, GroupMap, ResolvedPlan, Sql
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import Manifest, TableEntry
 from corpusmill.store.objects import ObjectStore, open_store
@@ -54,7 +54,7 @@ def _corpus_step(plan: ResolvedPlan, name: str) -> CorpusStep:
 
 @dataclass
 class _Runner:
-    """One corpus step: its frames by name, and those that are kept because several later ones read them."""
+    """One corpus step and its frames by name."""
 
     spark: "SparkSession"
     store: ObjectStore
@@ -63,30 +63,30 @@ class _Runner:
     draft: Draft
     step: CorpusStep
     frames: dict[str, "DataFrame"] = field(default_factory=dict)
-    kept: list["DataFrame"] = field(default_factory=list)
-    owned: "DataFrame | None" = None
+    owners: "DataFrame | None" = None
+    owned: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
         identity = made_from(self.step, self.plan, self.draft)
-        try:
-            self.frames["documents"] = documents_frame(self.spark, self.store, self.spec, self.draft)
-            for name in self.step.inputs:
-                if name != DOCUMENTS.name:
-                    self.frames[name] = self._input(name)
-            for place, op in enumerate(self.step.ops):
-                frame = self._apply(op)
-                uses = sum(op.name in _reads(later) for later in self.step.ops[place + 1 :])
-                uses += any(output.name == op.name for output in self.step.outputs)
-                self.frames[op.name] = self._keep(frame) if uses > 1 and not isinstance(op, Components) else frame
-            for output in self.step.outputs:
-                self._write(output.name, identity)
-        finally:
-            for frame in self.kept:
-                frame.unpersist()
+        self.frames["documents"] = documents_frame(self.spark, self.store, self.spec, self.draft)
+        for name in self.step.inputs:
+            if name != DOCUMENTS.name:
+                self.frames[name] = self._input(name)
+        for place, op in enumerate(self.step.ops):
+            frame = self._apply(op)
+            uses = sum(op.name in _reads(later) for later in self.step.ops[place + 1 :])
+            uses += any(output.name == op.name for output in self.step.outputs)
+            self.frames[op.name] = self._keep(frame) if uses > 1 else frame
+        for output in self.step.outputs:
+            self._write(output.name, identity)
 
     def _keep(self, frame: "DataFrame") -> "DataFrame":
-        self.kept.append(frame.persist())
-        return frame
+        """Compute a frame that several others read, once, and forget how: plans that repeat their inputs' plans double
+        with every operation. Without a checkpoint folder the rows live on the executors; a lost one ends the run."""
+        if self.spec.settings.spark.checkpoint_dir:
+            self.spark.sparkContext.setCheckpointDir(self.spec.settings.spark.checkpoint_dir)
+            return frame.checkpoint(eager=True)
+        return frame.localCheckpoint(eager=True)
 
     def _input(self, name: str) -> "DataFrame":
         """Rows of a table that count: those of live texts, from the segment that owns each."""
@@ -99,19 +99,23 @@ class _Runner:
         artifact = next(a for a in self.draft.artifacts if a.step == entry.artifact)
         files = [(segment.id, segment.files[name]) for segment in artifact.segments]
         rows = read_files(self.spark, self.store, files, schema, partitions)
-        owners = self._owners().where(f"step = '{artifact.step}'").select("text_hash", "segment")
-        if owners.count() == sum(segment.index.rows for segment in artifact.segments):
+        owned = self._owned_by_step().get(artifact.step, 0)
+        if owned == sum(segment.index.rows for segment in artifact.segments):
             return rows.drop(SEGMENT)
+        assert self.owners is not None
+        owners = self.owners.where(f"step = '{artifact.step}'").select("text_hash", "segment")
         matches = [rows["text_hash"] == owners["text_hash"], rows[SEGMENT] == owners["segment"]]
         return rows.join(owners, matches, "left_semi").drop(SEGMENT)
 
-    def _owners(self) -> "DataFrame":
-        if self.owned is None:
+    def _owned_by_step(self) -> dict[str, int]:
+        """How many texts each step's segments own, for the steps that this one reads; `owners` says which."""
+        if self.owners is None:
             steps = {table.artifact for table in self.draft.tables if table.name in self.step.inputs}
             artifacts = [a for a in self.draft.artifacts if a.step in steps]
             partitions = self.spec.settings.spark.partitions
             found = owned_texts(self.spark, self.store, partitions, self.frames["documents"], artifacts)
-            self.owned = self._keep(found.select("step", "text_hash", "segment"))
+            self.owners = self._keep(found.select("step", "text_hash", "segment"))
+            self.owned = {row["step"]: row["count"] for row in self.owners.groupBy("step").count().collect()}
         return self.owned
 
     def _apply(self, op: CorpusOp) -> "DataFrame":
@@ -121,8 +125,7 @@ class _Runner:
             return flat_map(self.frames[op.input], op.fn, op.schema)
         if isinstance(op, GroupMap):
             return group_map([self.frames[name] for name in op.inputs], op.by, op.fn, op.schema)
-        frame = connected_components(self.spark, self.frames[op.edges], self.spec.settings.spark)
-        return self._keep(frame)
+        return connected_components(self.spark, self.frames[op.edges], self.spec.settings.spark)
 
     def _sql(self, op: Sql) -> "DataFrame":
         """The query over the names it reads, each a view of its own that lives as long as the query is analysed."""

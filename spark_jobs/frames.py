@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SEGMENT = "_segment"
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _OUT_ROWS = 4096
 _OUT_BYTES = 8 << 20
 _FILES = pa.schema([pa.field("segment", pa.string()), pa.field("file", pa.string())])
@@ -48,6 +49,16 @@ def spark_schema(schema: pa.Schema) -> "StructType":
     return kind
 
 
+def local_frame(spark: "SparkSession", table: pa.Table, partitions: int) -> "DataFrame":
+    """A frame of the driver's rows in at most `partitions` partitions: Spark makes one of each Arrow batch."""
+    before = spark.conf.get(_BATCH_ROWS)
+    spark.conf.set(_BATCH_ROWS, max(1, -(-table.num_rows // partitions)))
+    try:
+        return spark.createDataFrame(table.combine_chunks())
+    finally:
+        spark.conf.set(_BATCH_ROWS, before)
+
+
 def read_files(
     spark: "SparkSession",
     store: ObjectStore,
@@ -60,8 +71,9 @@ def read_files(
     listing = pa.table(
         {"segment": [name for name, _ in files], "file": [file.model_dump_json() for _, file in files]}, schema=_FILES
     )
-    frame = spark.createDataFrame(listing).repartition(max(1, min(partitions, len(files))))
-    return frame.mapInArrow(partial(_read, store=store, schema=schema), spark_schema(out))
+    return local_frame(spark, listing, partitions).mapInArrow(
+        partial(_read, store=store, schema=schema), spark_schema(out)
+    )
 
 
 def _read(batches: Iterator[pa.RecordBatch], store: ObjectStore, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
