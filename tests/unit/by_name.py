@@ -13,12 +13,13 @@ from corpusmill.steps import CorpusStep
 
 def by_name(step: CorpusStep, tables: Mapping[str, pa.Table], settings: Settings) -> dict[str, pa.Table]:
     """Outputs of the merge step, every two entities of one normal form joined."""
-    local = {(row["text_hash"], row["normal"]): row for row in tables["local_entities"].to_pylist()}
+    local: dict[str, list[dict[str, object]]] = defaultdict(list)
+    for row in tables["local_entities"].to_pylist():
+        local[row["text_hash"]].append(row)
     groups: dict[str, list[dict[str, object]]] = defaultdict(list)
     for document in tables["documents"].to_pylist():
-        for (text_hash, normal), row in local.items():
-            if text_hash == document["text_hash"]:
-                groups[normal].append({**row, "doc_id": document["doc_id"]})
+        for row in local[document["text_hash"]]:
+            groups[str(row["normal"])].append({**row, "doc_id": document["doc_id"]})
     rows: dict[str, list[dict[str, object]]] = defaultdict(list)
     for normal, members in sorted(groups.items()):
         ids = {str(m["doc_id"]): content_id("member", str(m["doc_id"]), normal) for m in members}
