@@ -1,0 +1,222 @@
+"""Ingest on a real local Spark: planning, reading, texts and chunks, and what is left to build."""
+
+import json
+import os
+import random
+import sys
+
+import pytest
+
+from corpusmill.digest import RowsDigest
+from corpusmill.errors import SourceError
+from corpusmill.run import RunSpec
+from corpusmill.settings import ChunkSettings, ConvertSettings, Settings, SparkSettings
+from corpusmill.sources.listing import Source
+from corpusmill.store.commit import current, publish
+from corpusmill.store.objects import open_store
+from corpusmill.store.segments import read_segment_index
+from corpusmill.store.tables import read_table_file
+from corpusmill.store.view import SnapshotView
+from spark_jobs.census import census
+from spark_jobs.ingest import ingest
+from tests.shared import REPOSITORY
+
+pytestmark = pytest.mark.engine
+
+MISBEHAVING = (sys.executable, str(REPOSITORY / "tests" / "convert_workers.py"))
+QUICK = ConvertSettings(timeout_s=3, memory_mb=400, attempts=2)
+
+
+@pytest.fixture(scope="module")
+def spark():
+    from spark_jobs.session import spark_session
+
+    session = spark_session(Settings(spark=SparkSettings(partitions=2)), "test ingest")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    folder = tmp_path / "corpus"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.txt").write_text("Ada wrote the first program.\n\nBob read it.")
+    (folder / "sub" / "a.txt").write_text("Another text under the same base name.")
+    (folder / "copy.txt").write_text("Ada wrote the first program.\n\nBob read it.")
+    (folder / "empty.md").write_text(" \n")
+    (folder / "page.html").write_text("<html><body><h1>Ducks</h1><p>Ducks swim in ponds.</p></body></html>")
+    (folder / "data.bin").write_bytes(bytes(range(256)) * 8)
+    return folder
+
+
+class Index:
+    """An index that this test fills: `ingest` runs one, `commit` publishes its texts and documents."""
+
+    def __init__(self, spark, folder):
+        self.spark, self.uri = spark, str(folder)
+        self.store = open_store(self.uri)
+        self.runs = 0
+
+    def ingest(self, source, source_id=None, worker=None, **settings):
+        self.runs += 1
+        self.settings = Settings(**{"spark": SparkSettings(partitions=2), **settings})
+        uri = Source.parse(str(source), self.settings).uri
+        parent = current(self.store)
+        self.spec = RunSpec(
+            run=f"run-{self.runs}",
+            index=self.uri,
+            source=uri,
+            source_id=source_id or uri,
+            settings=self.settings,
+            parent=parent.number if parent else None,
+        )
+        return ingest(self.spark, self.spec, **({"worker": worker} if worker else {}))
+
+    def commit(self, result):
+        draft = census(self.spark, self.spec, result.draft)
+        common = {"config": {}, "config_fingerprint": "c", "methods": [], "models": {}, "embedder": "e", "dim": 4}
+        parent = current(self.store)
+        return publish(self.store, draft, run=self.spec.run, parent=parent, corpusmill_version="0", **common).manifest
+
+    def documents(self, result):
+        return {row["path"]: row for row in SnapshotView(self.store, result.draft).table("documents").to_pylist()}
+
+
+@pytest.fixture
+def index(spark, tmp_path):
+    return Index(spark, tmp_path / "index")
+
+
+def test_every_document_has_an_outcome_and_texts_are_stored_once(index, corpus):
+    result = index.ingest(corpus)
+    rows = index.documents(result)
+    assert {path: row["outcome"] for path, row in rows.items()} == {
+        "a.txt": "indexed",
+        "sub/a.txt": "indexed",
+        "copy.txt": "indexed",
+        "page.html": "indexed",
+        "empty.md": "empty",
+        "data.bin": "quarantined",
+    }
+    assert "binary" in rows["data.bin"]["reason"]
+    assert rows["page.html"]["title"] == "Ducks"
+    assert rows["a.txt"]["text_hash"] == rows["copy.txt"]["text_hash"]
+    assert (result.counts.new, result.counts.converted, result.counts.quarantined, result.counts.empty) == (6, 5, 1, 1)
+    view = SnapshotView(index.store, result.draft)
+    assert view.text(rows["a.txt"]["text_hash"]).startswith("Ada wrote")
+    chunks = view.table("chunks").to_pylist()
+    assert len(chunks) == 3
+    assert all(view.text(c["text_hash"])[c["start"] : c["end"]].strip() for c in chunks)
+
+
+def test_the_todo_names_the_missing_steps_and_where_the_rest_is(index, corpus):
+    result = index.ingest(corpus)
+    rows = [row for file in result.todo for row in read_table_file(index.store, file).to_pylist()]
+    assert len(rows) == result.todo_texts == 3
+    segments = {a.step: {s.id: s for s in a.segments} for a in result.draft.artifacts}
+    for row in rows:
+        have = dict(row["have"])
+        assert set(have) == {"texts", "chunks"} and row["segment"] == have["texts"]
+        assert "extract" in row["missing"]
+        for step, segment in have.items():
+            held = read_segment_index(index.store, segments[step][segment]).column("text_hash").to_pylist()
+            assert row["text_hash"] in held
+
+
+def test_what_is_new_changed_moved_deleted_and_unchanged(index, corpus):
+    index.commit(index.ingest(corpus))
+    (corpus / "a.txt").write_text("Ada wrote a second program.")
+    (corpus / "page.html").rename(corpus / "moved.html")
+    (corpus / "sub" / "a.txt").unlink()
+    (corpus / "new.txt").write_text("Something new.")
+    result = index.ingest(corpus)
+    counts = result.counts
+    assert (counts.new, counts.changed, counts.moved, counts.deleted, counts.unchanged) == (1, 1, 1, 1, 3)
+    assert counts.converted == 3  # the changed, the new and the moved one; nothing else was opened
+    assert set(index.documents(result)) == {"a.txt", "copy.txt", "empty.md", "data.bin", "moved.html", "new.txt"}
+
+
+def test_an_unchanged_source_is_not_read_again(index, corpus):
+    before = index.commit(index.ingest(corpus))
+    for name in ("a.txt", "sub/a.txt", "page.html"):
+        stamp = (corpus / name).stat()
+        (corpus / name).write_bytes(b"X" * stamp.st_size)  # reading it would show
+        os.utime(corpus / name, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    result = index.ingest(corpus)
+    assert (result.counts.unchanged, result.counts.converted) == (6, 0)
+    assert result.draft.tables[0] == before.table("documents")
+
+
+def test_deleted_is_decided_within_one_source(index, corpus, tmp_path):
+    index.commit(index.ingest(corpus))
+    (tmp_path / "other.txt").write_text("Of another source.")
+    result = index.ingest(tmp_path / "other.txt")
+    assert (result.counts.new, result.counts.deleted) == (1, 0)
+    assert len(index.documents(result)) == 7
+
+
+def test_digests_do_not_depend_on_partitions_or_the_order_of_records(index, spark, tmp_path):
+    rows = [
+        {"id": f"r{i}", "text": f"Record {i} speaks of {i * 7919}. " * 3, "labels": [f"l{i % 2}"]} for i in range(60)
+    ]
+    source = tmp_path / "c.jsonl"
+    found = []
+    for name, partitions, seed in (("one", 2, None), ("two", 17, None), ("three", 2, 5)):
+        if seed is not None:
+            random.Random(seed).shuffle(rows)
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        fresh = Index(spark, tmp_path / name)
+        manifest = fresh.commit(fresh.ingest(source, spark=SparkSettings(partitions=partitions)))
+        found.append({t.name: RowsDigest.parse(t.rows, t.digest) for t in manifest.tables})
+    assert found[0] == found[1] == found[2]
+    assert found[0]["documents"].rows == found[0]["texts"].rows == 60
+
+
+def test_faulty_records_are_rows_with_their_line(index, tmp_path):
+    source = tmp_path / "c.jsonl"
+    source.write_text('{"id": "a", "text": "one"}\n{oops\n{"id": "a", "text": "two"}\n{"text": "no id"}\n')
+    result = index.ingest(source)
+    rows = index.documents(result)
+    assert {path: row["outcome"] for path, row in rows.items()} == {
+        **{"a": "indexed", "line:2": "quarantined"},
+        **{"line:3": "quarantined", "line:4": "quarantined"},
+    }
+    assert "earlier line" in rows["line:3"]["reason"]
+
+
+def test_changed_labels_are_a_change_and_keep_the_text(index, tmp_path):
+    source = tmp_path / "c.jsonl"
+    source.write_text('{"id": "a", "text": "one", "labels": ["x"]}\n')
+    first = index.ingest(source)
+    index.commit(first)
+    source.write_text('{"id": "a", "text": "one", "labels": ["y"]}\n')
+    result = index.ingest(source)
+    assert result.counts.changed == 1
+    assert index.documents(result)["a"]["labels"] == ["y"]
+    assert index.documents(result)["a"]["text_hash"] == index.documents(first)["a"]["text_hash"]
+
+
+def test_other_chunk_settings_chunk_the_stored_texts_without_reading_the_source(index, corpus):
+    index.commit(index.ingest(corpus))
+    result = index.ingest(corpus, chunk=ChunkSettings(ct_min=1, ct_max=5))
+    assert (result.counts.converted, result.counts.unchanged) == (0, 6)
+    assert SnapshotView(index.store, result.draft).table("chunks").num_rows > 3
+    assert result.todo_texts == 3
+
+
+def test_converters_that_hang_crash_and_overflow_cost_their_document(index, corpus, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    for what in ("hang", "crash", "memory", "echo"):
+        (corpus / f"{what}.html").write_text(f"<html><body>[{what}]</body></html>")
+    result = index.ingest(corpus, worker=MISBEHAVING, convert=QUICK)
+    rows = index.documents(result)
+    for what, reason in (("hang", "longer than 3 s"), ("crash", "signal 11"), ("memory", "400 MiB")):
+        row = rows[f"{what}.html"]
+        assert (row["outcome"], row["attempts"]) == ("quarantined", 2)
+        assert reason in row["reason"]
+    assert rows["echo.html"]["outcome"] == "indexed"
+
+
+def test_a_missing_source_is_an_error_of_the_caller(index, tmp_path):
+    with pytest.raises(SourceError, match="gone"):
+        index.ingest(tmp_path / "gone")
