@@ -118,7 +118,7 @@ def measure(sets: list[str], most: int | None = None) -> dict[str, dict[str, dic
             speed = len(passages) / (time.perf_counter() - started)
             scores = embed(questions, "query") @ vectors.T
             figures[model] = {"recall@5": recall(scores, ids, question_ids, gold), "passages_per_s": speed}
-            print(f"{name}: {model} done", file=sys.stderr, flush=True)
+            print(f"{name}: {model} {figures[model]}", file=sys.stderr, flush=True)
         figures["minilm"]["knows_script"] = float(np.mean([knows_script(p) for p in passages]))
         report[name] = figures
     return report
