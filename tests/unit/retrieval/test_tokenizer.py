@@ -65,3 +65,8 @@ def _recall(name: str, tmp_path: Path) -> float:
 @pytest.mark.parametrize(("name", "least"), [("xquad_zh", 0.95), ("xquad_hi", 0.94), ("xquad_en", 0.97)])
 def test_recall_in_scripts_with_and_without_spaces(name: str, least: float, tmp_path: Path) -> None:
     assert _recall(name, tmp_path) >= least
+
+
+@given(st.text(alphabet=st.characters(codec="ascii")))
+def test_ascii_text_gives_the_same_tokens_beside_other_scripts(text: str) -> None:
+    assert tokens(text) == tokens(f"{text} 黑")[:-1]
