@@ -19,28 +19,30 @@ from typing import Any
 
 from corpusmill.errors import SourceError
 
-MAX_PARAMETERS = 6
-MAX_WORDS = 260  # of an operation's description
+MAX_PARAMETERS = 4
+MAX_WORDS = 200  # of an operation's description
 MAX_REPEATS = 6  # operations that may share a passage before it counts as boilerplate
-MAX_FIELD_WORDS = 60  # of one parameter's or field's description
+MAX_FIELD_WORDS = 40  # of one parameter's or field's description
 _SEE_ALSO = re.compile(
     r"\s*\b(?:For (?:more |additional )?(?:information|details)|To learn more)\b[^.]*?,? (?:see|go to) .*?\.(?=\s|$)"
 )
+_LABEL = re.compile(r"^(?:General purpose|Directory) buckets?(?: permissions)? +- +(?=For )")  # said again at once
 _BLOCKS = {"p", "li", "dt", "dd", "note", "ul", "ol", "dl", "important", "tr", "table", "br", "h1", "h2", "h3"}
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question with words that a right answer, or the text it cites, must hold."""
+    """A question, words that a right answer or its quotes must hold, and the operation whose document has them."""
 
     text: str
     answer: str
+    operation: str
 
 
 QUESTIONS = (
-    Question("How many objects does ListObjectsV2 return at most with each request?", "1,000"),
-    Question("Which part numbers can an UploadPart request use?", "10,000"),
-    Question("What does DeleteObject do when you specify the versionId of an object?", "permanently deletes"),
+    Question("How many objects does ListObjectsV2 return at most with each request?", "1,000", "ListObjectsV2"),
+    Question("What range can part numbers have?", "10,000", "UploadPart"),
+    Question("How do I permanently delete a specific version of an object?", "versionId", "DeleteObject"),
 )
 
 
@@ -75,7 +77,7 @@ class _Blocks(HTMLParser):
 
     def flush(self) -> None:
         text = " ".join(self._text.split()).replace(" ,", ",").replace(" .", ".")
-        text = _SEE_ALSO.sub("", text).strip()  # a link's text without its link says nothing
+        text = _LABEL.sub("", _SEE_ALSO.sub("", text)).strip()  # a link's text without its link says nothing
         self._text = ""
         if text:
             self.blocks.append(f"- {text}" if self._item else text)
@@ -130,6 +132,8 @@ def _document(model: dict[str, Any], name: str, repeats: Counter[str], limits: L
         return [block for block in paragraphs(html) if repeats[block.replace(name, "*")] <= limits.repeats]
 
     description = _within(_sections(own(operation.get("documentation", ""))), limits.words)
+    if description and name not in description[0]:
+        description[0] = f"{name}: {description[0]}"  # the reference says "Returns ...": a sentence needs its subject
     lines = [f"# {name}", "", *_spaced(description or [f"{name} is an operation of Amazon S3."])]
     http = operation["http"]
     lines += [f"{name} is called by HTTP {http['method']} {http['requestUri']}.", ""]

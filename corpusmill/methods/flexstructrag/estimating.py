@@ -8,13 +8,13 @@ from corpusmill.methods.flexstructrag.windows import prefix
 
 # Means over encyclopedic and technical English; every one is an assumption that the run report checks afterwards.
 INSTRUCTION_TOKENS = 350  # instruction and schema of one prompt
-TOKENS_PER_STATEMENT = 28  # of source text for each extracted statement
+TOKENS_PER_STATEMENT = 22  # of source text for each extracted statement
 STATEMENT_OUTPUT_TOKENS = 75  # JSON of one statement: text, quote, entity names
-ENTITIES_PER_STATEMENT = 1.1  # new local entities for each statement
-DEGREE_TAIL = 1.6  # share of a text's entities with hyperdegree > t falls as (t + 1) ** -DEGREE_TAIL
+ENTITIES_PER_STATEMENT = 1.4  # new local entities for each statement
+DEGREE_TAIL = 1.8  # share of a text's entities with hyperdegree > t falls as (t + 1) ** -DEGREE_TAIL
 STATEMENT_TOKENS = 22  # of one statement in the prompt of a summary or an anchor call
 SUMMARY_OUTPUT_TOKENS = 110
-EDGES_PER_ANCHOR = 4.0
+EDGES_PER_ANCHOR = 6.0
 EDGE_OUTPUT_TOKENS = 45
 
 
