@@ -27,6 +27,8 @@ from corpusmill.store.draft import Draft
 from corpusmill.store.objects import open_store
 from corpusmill.store.segments import list_segments, owners, read_segment_index
 from ray_actors.builder import build, work_items
+from ray_actors.failures import as_error
+from ray_actors.worker import share_of
 from tests.drafts import ingested
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("local_ray")]
@@ -130,3 +132,21 @@ def test_every_builder_gets_several_items_of_bounded_size(tmp_path: Path) -> Non
     assert sum(item.count for item in items) == 2000 and len(items) >= 8
     assert max(item.count for item in items) <= 500
     assert len({item.id for item in items}) == len(items)
+
+
+@pytest.mark.parametrize(("calls", "workers"), [(16, 1), (16, 3), (7, 4), (4, 4)])
+def test_calls_and_rates_are_split_over_the_workers_with_none_lost(calls: int, workers: int) -> None:
+    model = ModelSettings(backend="openai", model="stub", requests_per_minute=120.0)
+    settings = Settings(models=ModelsSettings(default=model), ray=RaySettings(calls_in_flight=calls))
+    shares = [share_of(settings, workers, place) for place in range(workers)]
+    assert sum(share.ray.calls_in_flight for share in shares) == calls
+    assert sum(share.models.default.requests_per_minute or 0 for share in shares) == pytest.approx(120.0)
+    assert share_of(settings, workers, workers).ray.calls_in_flight == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("BudgetReachedError", BudgetReachedError), ("KeyError", RunFailedError)]
+)
+def test_an_error_of_a_worker_keeps_its_type_where_it_is_one_of_ours(kind: str, expected: type[Exception]) -> None:
+    error = as_error(kind, "why")
+    assert type(error) is expected and "why" in str(error)

@@ -138,7 +138,7 @@ def counted(plan: ResolvedPlan, table: str) -> TableEntry:
         fingerprint=plan.fingerprints[step],
         methods=("flexstructrag",),
         key=plan.spec(table).key,
-        rows=1,
+        rows=len(TEXTS),  # one chunk each
         digest=f"{0:064x}",
         artifact=step,
     )
