@@ -55,8 +55,13 @@ def document_row(path: str, text: str | None, reason: str | None = None) -> dict
     }
 
 
-def report_index(folder: Path, corpus: dict[str, str] | None = None, partial: str = "b.md") -> Published:
-    """Publish the corpus as the next snapshot of the index in `folder`; a window of the document `partial` failed."""
+def report_index(
+    folder: Path, corpus: dict[str, str] | None = None, partial: str = "b.md", method: str | None = "flexstructrag"
+) -> Published:
+    """Publish the corpus as the next snapshot of the index in `folder`; a window of the document `partial` failed.
+
+    It has some of the method's tables, not all: with `method` None the snapshot does not claim to be that method's.
+    """
     store = open_store(str(folder))
     texts = CORPUS if corpus is None else corpus
     draft = Draft()
@@ -81,7 +86,7 @@ def report_index(folder: Path, corpus: dict[str, str] | None = None, partial: st
         parent=current(store),
         config=SETTINGS.model_dump(mode="json"),
         config_fingerprint="configuration",
-        methods=[MethodEntry(name="flexstructrag", fingerprint="f", settings={})],
+        methods=[MethodEntry(name=method, fingerprint="f", settings={})] if method else [],
         models={"extract": "embedded"},
         embedder="minilm",
         dim=384,

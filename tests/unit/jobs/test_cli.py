@@ -101,7 +101,7 @@ def test_snapshots_newest_first(index: str) -> None:
 
 
 def test_verify_finds_damage_and_ends_with_1(tmp_path: Path) -> None:
-    report_index(tmp_path)
+    report_index(tmp_path, method=None)
     assert parsed("verify", str(tmp_path), "--json") == {"ok": True, "problems": []}
     victim = next((tmp_path / "segments").rglob("texts.parquet"))
     victim.write_bytes(victim.read_bytes()[:-1] + b"!")
