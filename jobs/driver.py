@@ -7,10 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from corpusmill.estimate import Estimate
-from corpusmill.sources.listing import Source
-from corpusmill.store.commit import Published, current, publish
-
 from corpusmill import __version__
 from corpusmill.errors import (
     BudgetReachedError,
@@ -20,10 +16,13 @@ from corpusmill.errors import (
     RunFailedError,
     StoreUnavailableError,
 )
+from corpusmill.estimate import Estimate
 from corpusmill.planning import method_entries, resolved_plan, result_fingerprint, stages, take_over
 from corpusmill.run import IngestResult, PlanCounts, Progress, ProgressEvent, RunSpec
 from corpusmill.settings import Settings
+from corpusmill.sources.listing import Source
 from corpusmill.steps import AnyStep, BuildStep, CorpusStep, DocumentStep, MapStep, ResolvedPlan
+from corpusmill.store.commit import Published, current, publish
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import Manifest
 from corpusmill.store.objects import ObjectStore, open_store
@@ -293,7 +292,7 @@ def _publish(run: _Run, draft: Draft) -> Published:
             config=settings.model_dump(mode="json"),
             config_fingerprint=result_fingerprint(settings, run.plan),
             methods=method_entries(settings, run.plan),
-            models=dict(models.roles),
+            models={role: print_ for role, print_ in models.roles.items()},
             embedder=models.embedder,
             dim=embedder_dim(settings),
             corpusmill_version=__version__,
