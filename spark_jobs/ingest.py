@@ -249,7 +249,7 @@ def _artifacts(run: _Run, documents: "DataFrame", result: IngestResult) -> None:
     """Run text steps where they are missing; put the owning segments into the draft and write the todo files."""
     documents = documents.select("text_hash").where("text_hash is not null").distinct().persist()
     owned = _owned(run, documents, _all_segments(run)).persist()
-    if _run_missing(run, documents, owned):
+    if _run_missing(run, owned, result.draft.counts.texts):
         owned.unpersist()
         owned = _owned(run, documents, _all_segments(run)).persist()
     owners: dict[str, set[str]] = {}
@@ -293,16 +293,17 @@ def _have(owned: "DataFrame") -> "DataFrame":
     return pairs.agg(f.map_from_entries(f.array_sort(f.collect_list(f.struct("step", "segment")))).alias("have"))
 
 
-def _run_missing(run: _Run, documents: "DataFrame", owned: "DataFrame") -> int:
+def _run_missing(run: _Run, owned: "DataFrame", texts: int) -> int:
     """Text steps of live texts that no task of this run chunked: texts of earlier runs, under other settings."""
     from pyspark.sql import functions as f
 
     names = [step.name for step in run.text_steps.steps]
-    if not names:
+    complete = owned.where(f.col("complete") & f.col("step").isin(names)).count() if names else 0
+    if complete == len(names) * texts:
         return 0
     missing = f.array_except(f.array(*map(f.lit, names)), f.map_keys("have"))
     lacking = _have(owned).withColumn("missing", missing).where("size(missing) > 0")
-    texts = next(artifact for artifact in _all_segments(run) if artifact.step == TEXTS.name)
+    stored = next(artifact for artifact in _all_segments(run) if artifact.step == TEXTS.name)
     by_segment = lacking.select(f.col("have")[TEXTS.name].alias("id"), "text_hash", "missing").where("id is not null")
     grouped = by_segment.groupBy("id").agg(f.collect_list(f.struct("text_hash", "missing")).alias("texts"))
     wanted = {row["id"] for row in grouped.select("id").collect()}
@@ -310,8 +311,8 @@ def _run_missing(run: _Run, documents: "DataFrame", owned: "DataFrame") -> int:
         return 0
     entries = pa.table(
         {
-            "id": [segment.id for segment in texts.segments if segment.id in wanted],
-            "segment": [segment.model_dump_json() for segment in texts.segments if segment.id in wanted],
+            "id": [segment.id for segment in stored.segments if segment.id in wanted],
+            "segment": [segment.model_dump_json() for segment in stored.segments if segment.id in wanted],
         }
     )
     work = grouped.join(run.spark.createDataFrame(entries), "id").select("segment", "texts")

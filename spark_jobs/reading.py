@@ -163,8 +163,9 @@ class _Writers:
         return self.open[step]
 
     def seal(self) -> None:
-        for writer in self.open.values():
-            writer.seal()
+        """The texts last: whoever finds a text finds what the steps made of it."""
+        for step in sorted(self.open, key=lambda name: name == TEXTS.name):
+            self.open[step].seal()
 
 
 class _Task:

@@ -10,6 +10,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_LOCAL = {
+    # Nothing outside this machine may connect.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # A stage of seconds to minutes whose work is in Python: the optimising compiler and a parallel collector cost half
+    # of a short stage's processor time and are never paid back.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
 def spark_session(settings: Settings, app: str, packages: str | None = None) -> "SparkSession":
     """A session for `settings.spark`; every non-default below says why. `packages`: Maven coordinates to resolve.
 
@@ -38,11 +48,7 @@ def spark_session(settings: Settings, app: str, packages: str | None = None) -> 
         "spark.ui.showConsoleProgress": "false",
         # A converter's process outlives a task: workers that are kept keep it too.
         "spark.python.worker.reuse": "true",
-        **(
-            {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-            if _is_local(spark.master)
-            else {}
-        ),
+        **(_LOCAL if spark.master.startswith("local") else {}),
         **({"spark.jars.packages": packages} if packages else {}),
         **spark.conf,
     }
@@ -51,7 +57,3 @@ def spark_session(settings: Settings, app: str, packages: str | None = None) -> 
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
-
-
-def _is_local(master: str) -> bool:
-    return master.startswith("local")

@@ -101,7 +101,7 @@ def test_every_document_has_an_outcome_and_texts_are_stored_once(index, corpus):
     assert "binary" in rows["data.bin"]["reason"]
     assert rows["page.html"]["title"] == "Ducks"
     assert rows["a.txt"]["text_hash"] == rows["copy.txt"]["text_hash"]
-    assert (result.counts.new, result.counts.converted, result.counts.quarantined, result.counts.empty) == (6, 5, 1, 1)
+    assert (result.counts.new, result.counts.converted, result.counts.quarantined, result.counts.empty) == (6, 6, 1, 1)
     view = SnapshotView(index.store, result.draft)
     assert view.text(rows["a.txt"]["text_hash"]).startswith("Ada wrote")
     chunks = view.table("chunks").to_pylist()
