@@ -1,5 +1,7 @@
 """From settings to a fingerprinted plan, and which of its results a parent snapshot already has."""
 
+from collections.abc import Iterable
+
 from corpusmill.errors import ConfigError
 from corpusmill.hashing import fingerprint
 from corpusmill.methods.registry import get_method
@@ -20,7 +22,19 @@ def resolved_plan(settings: Settings) -> ResolvedPlan:
     steps: list[AnyStep] = []
     for name in settings.run.methods:
         steps.extend(get_method(name).plan(settings, dim))
-    return resolve(steps, model_fingerprints(settings))
+    try:
+        return resolve(steps, model_fingerprints(settings))
+    except ValueError as error:
+        raise ConfigError(f"the plans of {', '.join(settings.run.methods)} do not fit together: {error}") from error
+
+
+def with_methods(settings: Settings, names: Iterable[str]) -> Settings:
+    """The settings with these methods added to those of the run: an index keeps the methods it has."""
+    missing = [name for name in names if name not in settings.run.methods]
+    if not missing:
+        return settings
+    run = settings.run.model_copy(update={"methods": (*settings.run.methods, *missing)})
+    return settings.model_copy(update={"run": run})
 
 
 def method_steps(settings: Settings, name: str) -> tuple[str, ...]:
@@ -45,8 +59,13 @@ def table_methods(settings: Settings, step: str) -> tuple[str, ...]:
 
 
 def made_from(step: AnyStep, plan: ResolvedPlan, draft: Draft) -> str:
-    """Identity of a step's result: its fingerprint with the digests of the tables it reads."""
-    digests = {t.name: [t.rows, t.digest] for t in draft.tables if t.name in step.inputs or t.name in SOURCE_TABLES[:1]}
+    """Identity of a step's result: its fingerprint with the digests of the tables it reads.
+
+    A corpus step always sees `documents`; any other step only if it says so, so that a moved file remakes nothing that
+    does not know of paths. Digests of artifact tables cover which texts are live.
+    """
+    read = {*step.inputs, *(("documents",) if isinstance(step, CorpusStep) else ())}
+    digests = {t.name: [t.rows, t.digest] for t in draft.tables if t.name in read}
     missing = [name for name in step.inputs if name not in digests and name not in SOURCE_TABLES]
     if missing:
         raise ValueError(f"step {step.name!r} reads {missing[0]!r}, which has no digest yet")

@@ -112,7 +112,6 @@ class SparkSettings(Section):
     partitions: int = Field(8, ge=1)
     driver_memory: str = "1g"
     executor_memory: str = "1g"
-    submit: Literal["local", "spark-submit"] = "local"
     pair_bound: int = Field(20_000_000, ge=0)  # edges that scipy takes on the driver; more go through GraphFrames
     graphframes: str = "io.graphframes:graphframes-spark4_2.13:0.12.3"
     checkpoint_dir: str | None = None

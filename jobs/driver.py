@@ -11,20 +11,20 @@ from corpusmill import __version__
 from corpusmill.errors import (
     BudgetReachedError,
     CommitConflictError,
-    CorpusmillError,
     GraphFramesNeededError,
     RunFailedError,
+    StoreError,
     StoreUnavailableError,
 )
 from corpusmill.estimate import Estimate
-from corpusmill.planning import method_entries, resolved_plan, result_fingerprint, stages, take_over
+from corpusmill.planning import method_entries, resolved_plan, result_fingerprint, stages, take_over, with_methods
 from corpusmill.run import IngestResult, PlanCounts, Progress, ProgressEvent, RunSpec
 from corpusmill.settings import Settings
 from corpusmill.sources.listing import Source
 from corpusmill.steps import AnyStep, BuildStep, CorpusStep, DocumentStep, MapStep, ResolvedPlan
 from corpusmill.store.commit import Published, current, publish
 from corpusmill.store.draft import Draft
-from corpusmill.store.manifest import Manifest
+from corpusmill.store.manifest import Costs, Manifest
 from corpusmill.store.objects import ObjectStore, open_store
 from corpusmill.store.runs import RunFiles, RunState, RunStatus, now
 
@@ -71,6 +71,8 @@ class _Run:
     seconds: dict[str, float] = field(default_factory=dict)
     state: RunState | None = None
     last_beat: float = 0.0
+    carried: Costs = field(default_factory=Costs)  # what rounds that lost the race for the commit have cost
+    spent: Costs = field(default_factory=Costs)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -120,17 +122,19 @@ def run_index(
     A publish that loses the race against another run plans again on the newer snapshot, reusing all it made.
     """
     store = open_store(index, settings.store)
+    carried = Costs()
     for _ in range(MAX_COMMIT_ROUNDS):
-        run = _prepare(settings, store, source, index, source_id, progress)
+        run = _prepare(settings, store, source, source_id, progress, carried)
         try:
             return _run(run, estimate)
         except CommitConflictError as error:
+            carried = run.spent
             run.say(status="failed", stage="publish", message=str(error))
             progress(ProgressEvent("publish", 0, message="another run published first; planning again on its snapshot"))
         except BudgetReachedError as error:
             run.say(status="budget", stage=run.state.stage if run.state else "", message=str(error))
             raise
-        except (CorpusmillError, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt) as error:
             _say_failed(run, error)
             raise
     raise RunFailedError(f"gave up publishing to {index} after {MAX_COMMIT_ROUNDS} conflicts with other runs")
@@ -145,11 +149,17 @@ def _say_failed(run: _Run, error: BaseException) -> None:
 
 
 def _prepare(
-    settings: Settings, store: ObjectStore, source: str | None, index: str, source_id: str | None, progress: Progress
+    settings: Settings,
+    store: ObjectStore,
+    source: str | None,
+    source_id: str | None,
+    progress: Progress,
+    carried: Costs,
 ) -> _Run:
+    parent = current(store)
+    settings = with_methods(settings, [m.name for m in parent.methods] if parent else [])
     plan = resolved_plan(settings)
     uri = Source.parse(source, settings).uri if source is not None else None
-    parent = current(store)
     name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S") + "-" + uuid.uuid4().hex[:6]
     spec = RunSpec(
         run=name,
@@ -161,7 +171,7 @@ def _prepare(
     )
     files = RunFiles(store, name)
     files.put_spec(spec)
-    return _Run(spec, store, files, plan, parent, progress)
+    return _Run(spec, store, files, plan, parent, progress, carried=carried)
 
 
 def _run(run: _Run, estimate: Estimate | None) -> RunOutcome:
@@ -240,13 +250,15 @@ def _build(run: _Run, ingest: IngestResult) -> Draft:
     from ray_actors.builder import build
     from ray_actors.cluster import ray_session
 
-    draft = ingest.draft
+    draft = ingest.draft.model_copy(update={"costs": run.carried})
     with ray_session(run.spec.settings):
         if ingest.todo_texts and run.plan.of_kind(DocumentStep):
             with run.stage("build"):
                 draft = build(run.spec, draft, ingest.todo, ingest.todo_texts, run.report)
+                run.spent = draft.costs
         for group in stages(run.plan):
             draft = _run_group(run, draft, group)
+            run.spent = draft.costs
     return draft
 
 
@@ -274,7 +286,14 @@ def _corpus(run: _Run, draft: Draft, steps: tuple[str, ...]) -> Draft:
         run_stage(run.spec, "corpus", run.report, steps=steps)
     except GraphFramesNeededError as needed:
         run.report(ProgressEvent("merge", 0, message=str(needed)))
-        run_stage(run.spec, "corpus", run.report, steps=steps, packages=run.spec.settings.spark.graphframes)
+        package = run.spec.settings.spark.graphframes
+        try:
+            run_stage(run.spec, "corpus", run.report, steps=steps, packages=package)
+        except RunFailedError as error:
+            raise RunFailedError(
+                f"{needed}; the second try with the package {package} failed (is it resolvable from here? else raise "
+                f"spark.pair_bound, now {run.spec.settings.spark.pair_bound}): {error}"
+            ) from error
     return run.files.draft()
 
 
@@ -292,7 +311,7 @@ def _publish(run: _Run, draft: Draft) -> Published:
             config=settings.model_dump(mode="json"),
             config_fingerprint=result_fingerprint(settings, run.plan),
             methods=method_entries(settings, run.plan),
-            models={role: print_ for role, print_ in models.roles.items()},
+            models={str(role): models.roles[role] for role in models.roles},
             embedder=models.embedder,
             dim=embedder_dim(settings),
             corpusmill_version=__version__,
@@ -302,16 +321,24 @@ def _publish(run: _Run, draft: Draft) -> Published:
 def _finish(
     run: _Run, ingest: IngestResult, draft: Draft, published: Published, estimate: Estimate | None
 ) -> RunOutcome:
+    """Say that it is published before anything else may fail: from here on the index has changed."""
     manifest = published.manifest
-    report_key = _report(run, ingest, draft, manifest, estimate)
     message = (
         f"published snapshot {manifest.number}"
         if published.new
         else f"the content equals snapshot {manifest.number}: nothing was published"
     )
-    run.say(
-        status="published" if published.new else "unchanged", stage="done", message=message, snapshot=manifest.number
-    )
+    report_key = None
+    try:
+        run.say(
+            status="published" if published.new else "unchanged",
+            stage="done",
+            message=message,
+            snapshot=manifest.number,
+        )
+        report_key = _report(run, ingest, draft, manifest, estimate)
+    except StoreError as error:
+        message += f"; its report could not be written: {error}"
     return _outcome(run, ingest, manifest, new=published.new, message=message, costs_of=draft, report_key=report_key)
 
 
@@ -319,16 +346,18 @@ def _report(run: _Run, ingest: IngestResult, draft: Draft, manifest: Manifest, e
     from corpusmill.report.page import RunFacts, render_report
     from corpusmill.store.view import SnapshotView
 
-    with run.stage("report"):
-        facts = RunFacts(
-            spec=run.spec,
-            counts=ingest.counts,
-            costs=draft.costs,
-            stage_seconds=dict(run.seconds),
-            estimate=estimate,
-            manifest=manifest,
-        )
-        return run.files.put_report(render_report(SnapshotView(run.store, manifest), facts))
+    begin = time.monotonic()
+    facts = RunFacts(
+        spec=run.spec,
+        counts=ingest.counts,
+        costs=draft.costs,
+        stage_seconds=dict(run.seconds),
+        estimate=estimate,
+        manifest=manifest,
+    )
+    key = run.files.put_report(render_report(SnapshotView(run.store, manifest), facts))
+    run.seconds["report"] = time.monotonic() - begin
+    return key
 
 
 def _outcome(
