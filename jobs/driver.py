@@ -228,7 +228,7 @@ def _reasons(run: _Run, draft: Draft, most: int = 3) -> list[str]:
 
 
 def _nothing_to_do(run: _Run, ingest: IngestResult) -> bool:
-    if run.parent is None or ingest.todo_texts:
+    if run.parent is None or ingest.todo_texts or run.parent.map_failures:
         return False
     documents = next(t for t in ingest.draft.tables if t.name == "documents")
     before = run.parent.table("documents")
@@ -378,7 +378,7 @@ def _outcome(
         new=new,
         counts=ingest.counts,
         documents=manifest.counts.documents,
-        partial=manifest.counts.partial,
+        partial=manifest.counts.partial + manifest.map_failures,
         quarantined=manifest.counts.quarantined,
         calls=costs.calls,
         cached=costs.cached,
