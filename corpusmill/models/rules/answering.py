@@ -12,6 +12,7 @@ from corpusmill.models.rules.types import Answer, AnswerSentence
 from corpusmill.names import normal_form
 from corpusmill.retrieval.tokenizer import tokens
 from corpusmill.segmentation.sentences import sentences
+from corpusmill.spans import Span
 
 MAX_ANSWER_SENTENCES = 3
 _ENOUGH = 0.6  # of the best score: what a further sentence needs
@@ -19,12 +20,13 @@ _MIN_COVER = 0.2  # share of the question's weight that the best sentence must h
 _MIN_COVER_OF_OTHERS = 0.4
 _ADDS = 0.5  # of what is unsaid, and
 _ADDS_LEAST = 0.15  # of the whole question: what a sentence needs to be added for what it adds
-_SUITS = 1.25
+_SUITS = 1.5
 _ASKS_NUMBER = re.compile(
     r"\b(how (many|much|long|large|big|old|far|often)|when|what (year|date|number|size|range)|which year"
     r"|maximum|minimum|limit)\b",
     re.I,
 )
+_ITEM = re.compile(r"[-*•]\s+")
 _ASKS_NAME = re.compile(r"\b(who|whom|whose|where)\b", re.I)
 
 
@@ -56,10 +58,14 @@ def answer(question: str, evidences: Sequence[str], scores: Sequence[Sequence[fl
     overlaps enough: an answer without sentences; twice as much is needed where no name of the question occurs anywhere.
     """
     wanted = _weights(question)
-    pool = [(e, span, span.of(text)) for e, text in enumerate(evidences) for span in sentences(text)]
+    pool = [
+        (e, span, span.of(text))
+        for e, text in enumerate(evidences)
+        for span in (_unmarked(text, whole) for whole in sentences(text))
+    ]
     if not wanted or not pool:
         return Answer(())
-    held = [frozenset(tokens(sentence)) for _, _, sentence in pool]
+    held = [frozenset(_words(sentence)) for _, _, sentence in pool]
     seen = Counter(word for own in held for word in own if word in wanted)
     weight = {w: boost * math.log(1 + (len(pool) + 1) / (seen[w] + 1)) for w, boost in wanted.items()}
     total = sum(weight[w] for w in sorted(weight))
@@ -83,15 +89,32 @@ def answer(question: str, evidences: Sequence[str], scores: Sequence[Sequence[fl
 
 def _weights(question: str) -> dict[str, float]:
     """The question's content words; those of names count double."""
-    named = {word for name in query_entities(question) for word in tokens(name)}
+    named = {word for name in query_entities(question) for word in _words(name)}
     words = [w for w in tokens(question) if w not in STOP_WORDS and w not in ASKING]
-    return {w: 2.0 if w in named else 1.0 for w in words}
+    return {w: 2.0 if w in named else 1.0 for w in map(_stem, words)}
+
+
+def _unmarked(text: str, span: Span) -> Span:
+    """A sentence without the mark of a list item before it."""
+    mark = _ITEM.match(text, span.start, span.end)
+    return Span(mark.end(), span.end) if mark and mark.end() < span.end else span
+
+
+def _words(text: str) -> list[str]:
+    return [_stem(word) for word in tokens(text)]
+
+
+def _stem(word: str) -> str:
+    """English plurals and third persons without their s, so that "returns" answers "return"."""
+    if len(word) > 3 and word.isascii() and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
 
 
 def _speaks_of_others(question: str, said: frozenset[str]) -> bool:
     """Whether the question names something by a capital or a digit, and no word of any such name is said."""
     names = [name for name in query_entities(question) if any(ch.isupper() or ch.isdigit() for ch in name)]
-    words = {word for name in names for word in tokens(name) if word not in STOP_WORDS}
+    words = {word for name in names for word in _words(name) if word not in STOP_WORDS}
     return bool(words) and not words & said
 
 
@@ -104,7 +127,10 @@ def _suits(question: str) -> Callable[[str], float]:
     """A factor for sentences that hold the kind of thing asked for: a number or date, a name that is not the
     question's. Knows the English question words alone."""
     if _ASKS_NUMBER.search(question):
-        return lambda sentence: _SUITS if any(ch.isdigit() for ch in sentence) else 1.0
+        known = set(tokens(question))
+        return lambda sentence: (
+            _SUITS if any(ch.isdigit() for w in tokens(sentence) if w not in known for ch in w) else 1.0
+        )
     if _ASKS_NAME.search(question):
         asked = set(tokens(question))
         return lambda sentence: _SUITS if _names_beyond(sentence, asked) else 1.0
@@ -116,6 +142,10 @@ def _names_beyond(sentence: str, asked: set[str]) -> bool:
     return any(name[:1].isupper() and not asked & set(tokens(name)) for name in names)
 
 
+def _repeats(form: str, said: set[str]) -> bool:
+    return any(form in other or other in form for other in said)
+
+
 def _chosen(ranked: list[_Ranked]) -> list[AnswerSentence]:
     """The best sentence; then, while there is room, the one that adds most of what is unsaid, if it adds enough, else
     the next that is nearly as good as the best."""
@@ -124,7 +154,7 @@ def _chosen(ranked: list[_Ranked]) -> list[AnswerSentence]:
     weight = {w: share for r in ranked for w, share in r.share.items()}
     said: set[str] = set()
     while len(out) < MAX_ANSWER_SENTENCES:
-        left = [r for r in ranked if normal_form(r.sentence.text) not in said]
+        left = [r for r in ranked if not _repeats(normal_form(r.sentence.text), said)]
         if not left:
             break
         best = left[0]
