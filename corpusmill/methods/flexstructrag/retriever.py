@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MODES: tuple[str, ...] = ("hypergraph", "graph", "hybrid")
 STATEMENT_INDEX, EDGE_INDEX = "statement_index", "edge_index"
 NEAREST = 50  # statements by cosine that order entities and start the walk, thresholds aside
+KEPT_HEAD = 2  # passages that word and vector search keep in front of the walk's
 MAX_SOURCES = 64  # statements of one entity that are given as its sources
 
 
@@ -109,14 +110,16 @@ class FlexRetriever:
 
         Of several entities with one name, those in statements near the question come first, then the busier ones.
         """
-        near = {
-            entity: -i for i, hit in reversed(list(enumerate(nearest))) for entity in self._lookup.entities_of(hit[1])
-        }
+        forms = [normal_form(name) for name in names]
+        known = [self._lookup.named(form, alias=False) or self._lookup.named(form, alias=True) for form in forms]
+        place: dict[str, int] = {}
+        if any(len(entities) > 1 for entities in known):
+            for i, hit in enumerate(nearest):
+                for entity in self._lookup.entities_of(hit[1]):
+                    place.setdefault(entity, i)
         out: dict[str, None] = {}
-        for name in names:
-            form = normal_form(name)
-            known = self._lookup.named(form, alias=False) or self._lookup.named(form, alias=True)
-            ranked = sorted(known, key=lambda e: (-near.get(e, -len(nearest) - 1), -self._lookup.degree(e), e))
+        for entities in known:
+            ranked = sorted(entities, key=lambda e: (place.get(e, len(nearest)), -self._lookup.degree(e), e))
             out.update(dict.fromkeys(ranked))
         return tuple(out)[: self.settings.n_entities]
 
@@ -133,15 +136,28 @@ class FlexRetriever:
         return evidence
 
     def fill(self, question: str, found: Found, k: int) -> list[Passage]:
-        """The best `k` passages, ranked as `passage_ranking` says."""
-        scores = self.passages.scores(shorten(question), found.vector)
-        walks = self.settings.passage_ranking == "diffusion" and found.vector is not None
-        if walks and self._lookup.statements <= self.settings.diffusion_max:
+        """The best `k` passages, ranked as `passage_ranking` says.
+
+        `diffusion` keeps the two best by words and meaning in front: an answer that one passage holds is found by
+        them, and what needs several passages by the walk.
+        """
+        fused = self.passages.scores(shorten(question), found.vector)
+        best = sorted(fused, key=lambda row: (-fused[row], row))
+        head, scores = best[:KEPT_HEAD], dict(fused)
+        if self._walks(found):
             seeds = [(unit, score) for _, unit, score in found.nearest]
-            walked = self.graph.rank(seeds, found.entities, scores)
-            scores = walked or scores
-        best = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]
-        return [self.passages.passage(row, score) for row, score in best]
+            walked = self.graph.rank(seeds, found.entities, fused)
+            rest = sorted(walked.keys() - set(head), key=lambda row: (-walked[row], row))
+            if rest:
+                scale = min((fused[row] for row in head), default=1.0) / walked[rest[0]]
+                scores |= {row: walked[row] * scale for row in rest}
+                best = [*head, *rest]
+        return [self.passages.passage(row, scores[row]) for row in best[:k]]
+
+    def _walks(self, found: Found) -> bool:
+        own = self.settings
+        wanted = own.passage_ranking == "diffusion" and found.vector is not None
+        return wanted and self._lookup.statements <= own.diffusion_max
 
     @property
     def graph(self) -> EntityGraph:
