@@ -72,10 +72,10 @@ def owned_texts(
     return ranked.where("rank = 1").drop("rank")
 
 
-def census(spark: "SparkSession", spec: RunSpec, draft: Draft) -> Draft:
+def census(spark: "SparkSession", spec: RunSpec, draft: Draft, plan: ResolvedPlan | None = None) -> Draft:
     """The draft with an entry for each artifact table, its counts, and only those segments that own a live text."""
     store = open_store(spec.index, spec.settings.store)
-    plan = resolved_plan(spec.settings)
+    plan = plan or resolved_plan(spec.settings)
     draft = draft.model_copy(deep=True)
     documents = documents_frame(spark, store, spec, draft).select("text_hash", "outcome").persist()
     owned = owned_texts(spark, store, spec.settings.spark.partitions, documents, draft.artifacts).persist()

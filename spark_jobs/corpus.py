@@ -25,16 +25,21 @@ if TYPE_CHECKING:
 
 
 def run_corpus(
-    spark: "SparkSession", spec: RunSpec, draft: Draft, steps: Sequence[str], parent: Manifest | None
+    spark: "SparkSession",
+    spec: RunSpec,
+    draft: Draft,
+    steps: Sequence[str],
+    parent: Manifest | None,
+    plan: ResolvedPlan | None = None,
 ) -> Draft:
     """The draft after its census (if none was taken yet) and the named corpus steps, in order.
 
-    A step whose inputs equal those of the parent's tables is not run. Raises ConfigError for a step that is no corpus
-    step of the plan, GraphFramesNeededError (see components.py).
+    A step whose inputs equal those of the parent's tables is not run. `plan` is that of the settings if none is given.
+    Raises ConfigError for a step that is no corpus step of the plan, GraphFramesNeededError (see components.py).
     """
-    plan = resolved_plan(spec.settings)
+    plan = plan or resolved_plan(spec.settings)
     chosen = [_corpus_step(plan, name) for name in steps]
-    draft = census(spark, spec, draft) if not counted(draft, plan) else draft.model_copy(deep=True)
+    draft = census(spark, spec, draft, plan) if not counted(draft, plan) else draft.model_copy(deep=True)
     store = open_store(spec.index, spec.settings.store)
     for step in chosen:
         if not take_over(step, plan, draft, parent):

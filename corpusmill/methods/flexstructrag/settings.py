@@ -25,7 +25,7 @@ class FlexSettings(BaseModel):
     # merge
     tau_merge: float | None = Field(None, ge=-1, le=1)  # None: the calibrated value of the embedder
     exact_block_max: int = Field(16_384, ge=2)
-    min_component_similarity: float = Field(0.0, ge=-1, le=1)  # a component with a worse pair is split
+    min_component_similarity: float | None = Field(None, ge=-1, le=1)  # a worse pair splits; None: tau_merge - 0.1
     summary_fan_in: int = Field(16, ge=2)
     # retrieval
     n_hyperedges: int = Field(7, ge=1)
