@@ -123,7 +123,7 @@ async def index(
                 tables[spec.name] = sorted_table(found[spec.name].select(spec.schema.names).cast(spec.schema), spec.key)
         elif isinstance(step, MapStep):
             context = StepContext(step.settings, plan.fingerprints[step.name], models)
-            tables.update(await step.run(tables[step.inputs[0]], context))
+            tables.update((await step.run(tables[step.inputs[0]], context)).tables)
         elif isinstance(step, BuildStep):
             scratch = folder / step.name
             scratch.mkdir(parents=True, exist_ok=True)

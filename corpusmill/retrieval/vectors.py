@@ -33,6 +33,7 @@ class IndexSizes(BaseModel):
     flat_max: int
     ivf_max: int
     train_max: int
+    seed: int = 0
 
 
 def index_kind(rows: int, settings: IndexSizes) -> str:

@@ -42,6 +42,8 @@ def by_name(step: CorpusStep, tables: Mapping[str, pa.Table], settings: Settings
             {"entity_id": entity, "name": name, "documents": len(ids), "degree": degree, "min_score_e4": 10000}
         )
         for part in sorted({str(m["text"]) for m in members}):
-            rows["entity_parts"].append({"entity_id": entity, "name": name, "part_hash": hash_text(part), "part": part})
+            rows["entity_parts"].append(
+                {"entity_id": entity, "name": normal, "part_hash": hash_text(part), "part": part}
+            )
     specs = (ENTITIES, ENTITY_MEMBERS, ENTITY_NAMES, ENTITY_PARTS, MERGE_LOG)
     return {spec.name: spec.table(rows[spec.name]) for spec in specs}

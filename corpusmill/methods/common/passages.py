@@ -76,7 +76,9 @@ def vector_index_step(name: str, table: str, settings: "Settings") -> BuildStep:
     return BuildStep(
         name=name,
         version=1,
-        settings=IndexSizes(flat_max=sizes.flat_max, ivf_max=sizes.ivf_max, train_max=sizes.train_max),
+        settings=IndexSizes(
+            flat_max=sizes.flat_max, ivf_max=sizes.ivf_max, train_max=sizes.train_max, seed=settings.run.seed
+        ),
         inputs=(table,),
         files=VECTOR_FILES,
         run=BuildVectors(table),
