@@ -1,23 +1,27 @@
 """The document steps of one text: what they need, what they give, and what a failed part does to those after it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from corpusmill.digest import RowsDigest, rows_digest
 from corpusmill.errors import CorpusmillError, ModelOutputError
 from corpusmill.schemas import TableSpec
 from corpusmill.steps import SOURCE_TABLES, DocumentStep, Models, ResolvedPlan, StepContext, StepOutput, Text
+from corpusmill.store.segments import conformed
 
 
 @dataclass(frozen=True)
 class BuiltStep:
-    """What one step made of one text. `modelled`: it asks a language model; `empty`: its first table has no rows."""
+    """What one step made of one text. `modelled`: it asks a language model; `empty`: its first table has no rows;
+    `made_from`: digests of the artifact tables that it read."""
 
     step: str
     modelled: bool
     empty: bool
     output: StepOutput
+    made_from: Mapping[str, RowsDigest] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -35,6 +39,17 @@ def document_steps(plan: ResolvedPlan) -> tuple[DocumentStep, ...]:
     return tuple(step for step in plan.steps if isinstance(step, DocumentStep))
 
 
+def steps_to_run(steps: Sequence[DocumentStep], have: Collection[str]) -> list[DocumentStep]:
+    """The steps of which a text has no complete artifact, and all that read what those will make anew."""
+    run: list[DocumentStep] = []
+    anew: set[str] = set()
+    for step in steps:
+        if step.name not in have or not anew.isdisjoint(step.inputs):
+            run.append(step)
+            anew |= {spec.name for spec in step.outputs}
+    return run
+
+
 def needed_tables(missing: Sequence[DocumentStep]) -> tuple[str, ...]:
     """The artifact tables that the missing steps read and do not make themselves, in a fixed order."""
     made = {spec.name for step in missing for spec in step.outputs}
@@ -48,15 +63,18 @@ async def build_text(
     plan: ResolvedPlan,
     models: Models,
     finished: Callable[[BuiltStep], None],
+    incomplete: Mapping[str, str] | None = None,
 ) -> None:
     """Run the `missing` steps of one text in order, handing on each result as soon as it is there.
 
-    `tables` holds what earlier steps made of this text, at least `needed_tables(missing)`. A step whose parts failed
+    `tables` holds what earlier steps made of this text, at least `needed_tables(missing)`; `incomplete` names those of
+    them that are not whole, with the step that left them so. A step whose parts failed
     leaves what it has; steps that read it still run, and are incomplete like it, so that the next run makes them again.
     Raises what stops a run: ModelUnavailableError, ModelRejectedError, BudgetReachedError, StoreError.
     """
     known = dict(tables)
-    partial: dict[str, str] = {}  # table -> the step that left it incomplete
+    partial = dict(incomplete or {})  # table -> the step that left it incomplete
+    digests: dict[str, RowsDigest] = {}
     for step in missing:
         inputs = {name: known[name] for name in step.inputs if name not in SOURCE_TABLES}
         context = StepContext(step.settings, plan.fingerprints[step.name], models)
@@ -64,7 +82,10 @@ async def build_text(
         upstream = sorted({partial[name] for name in step.inputs if name in partial})
         failures = (*output.failures, *(f"step {name!r} before it is incomplete" for name in upstream))
         empty = bool(step.outputs) and output.tables[step.outputs[0].name].num_rows == 0
-        built = BuiltStep(step.name, bool(step.roles), empty, StepOutput(output.tables, failures))
+        for name in inputs.keys() - digests.keys():
+            digests[name] = rows_digest(inputs[name])
+        made_from = {name: digests[name] for name in inputs}
+        built = BuiltStep(step.name, bool(step.roles), empty, StepOutput(output.tables, failures), made_from)
         for spec in step.outputs:
             known[spec.name] = built.output.tables[spec.name]
             if failures:
@@ -75,7 +96,7 @@ async def build_text(
 async def _run_step(step: DocumentStep, text: Text, inputs: Mapping[str, pa.Table], context: StepContext) -> StepOutput:
     try:
         output = await step.run(text, inputs, context)
-        return StepOutput({spec.name: _checked(step, spec, output) for spec in step.outputs}, output.failures)
+        return StepOutput({spec.name: _checked(step, spec, output, text) for spec in step.outputs}, output.failures)
     except ModelOutputError as error:
         reason = str(error)
     except (CorpusmillError, MemoryError):
@@ -85,9 +106,9 @@ async def _run_step(step: DocumentStep, text: Text, inputs: Mapping[str, pa.Tabl
     return StepOutput({spec.name: spec.empty() for spec in step.outputs}, (reason,))
 
 
-def _checked(step: DocumentStep, spec: TableSpec, output: StepOutput) -> pa.Table:
-    """The step's table, if it has the schema that it promised."""
+def _checked(step: DocumentStep, spec: TableSpec, output: StepOutput, text: Text) -> pa.Table:
+    """The step's table, if it has the schema that it promised and rows of this text alone."""
     table = output.tables.get(spec.name)
     if table is None:
         raise ValueError(f"step {step.name!r} returned no table {spec.name!r}; it returned {sorted(output.tables)}")
-    return table if table.schema.equals(spec.schema) else table.cast(spec.schema)
+    return conformed(spec, table, text.text_hash)

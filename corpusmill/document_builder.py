@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from corpusmill.building import BuiltStep, build_text, document_steps, is_dead, needed_tables
+from corpusmill.building import BuiltStep, build_text, document_steps, is_dead, needed_tables, steps_to_run
 from corpusmill.errors import BudgetReachedError, CorpusmillError, RunFailedError
 from corpusmill.settings import Settings
 from corpusmill.steps import DocumentStep, Models, ResolvedPlan, Text
@@ -19,7 +19,6 @@ from corpusmill.store.objects import ObjectStore
 from corpusmill.store.segments import SegmentWriter, TextArtifact, read_segment_table
 from corpusmill.store.tables import read_table_file
 
-DEAD_AT_FIRST = 20  # so many texts of which nothing came, and none of which anything did: the model is not fit
 _DRAIN_S = 0.25
 _GROUP = 64  # texts read at a time
 _MAX_REASONS = 5
@@ -53,7 +52,19 @@ class BatchResult(BaseModel):
 @dataclass(frozen=True)
 class _Todo:
     text_hash: str
-    have: Mapping[str, str]  # step -> id of the segment that holds its complete artifact
+    have: Mapping[str, str]  # step -> id of the segment that owns its artifact
+    partial: frozenset[str]  # those of `have` whose artifact is incomplete: text steps, which builders do not run
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A text with what is known of it and what is to be made of it. `judged`: failures tell of the model."""
+
+    text: Text
+    tables: Mapping[str, pa.Table]
+    missing: Sequence[DocumentStep]
+    incomplete: Mapping[str, str]  # table -> the text step that left it incomplete
+    judged: bool
 
 
 @dataclass
@@ -71,8 +82,10 @@ class _Batch:
         """Move finished artifacts into the writers and keep what they seal. Runs in a thread: it digests and writes."""
         with self._draining:
             while self.finished:
-                step, artifact = self.finished.popleft()
-                self._keep(step, self.writers[step].add(artifact))
+                step, artifact = self.finished[0]
+                sealed = self.writers[step].add(artifact)
+                self.finished.popleft()
+                self._keep(step, sealed)
             for step, writer in self.writers.items():
                 self._keep(step, writer.seal() if seal else writer.seal_if_due())
 
@@ -93,9 +106,10 @@ class DocumentBuilder:
         plan: ResolvedPlan,
         models: Models,
         artifacts: Sequence[ArtifactEntry],
-        documents: int,
+        dead_limit: int | None,
     ) -> None:
-        """`artifacts`: where earlier steps' results lie; `documents`: live ones of the index, to judge failures by."""
+        """`artifacts`: where earlier steps' results lie. After `dead_limit` texts of which nothing came, and none of
+        which anything did, the model is not fit and the run ends; None: it goes on whatever comes."""
         self._settings = settings
         self._store = store
         self._plan = plan
@@ -103,7 +117,7 @@ class DocumentBuilder:
         self._steps = document_steps(plan)
         self._segments = {a.step: {s.id: s for s in a.segments} for a in artifacts}
         self._slots = asyncio.Semaphore(settings.ray.documents_in_flight)
-        self._dead_limit = max(DEAD_AT_FIRST, int(settings.run.max_failed_fraction * documents))
+        self._dead_limit = dead_limit
         self._error: CorpusmillError | None = None
         self._batches: dict[str, _Batch] = {}
         self._done: dict[str, int] = {}
@@ -131,15 +145,12 @@ class DocumentBuilder:
         drainer = asyncio.create_task(self._drain(batch))
         try:
             await self._start(batch)
-            outcomes = await asyncio.gather(*batch.tasks, return_exceptions=True)
+            await asyncio.gather(*batch.tasks, return_exceptions=True)  # cancelled; their errors are in self._error
             drainer.cancel()
-            await asyncio.gather(drainer, return_exceptions=True)
+            await asyncio.gather(drainer, return_exceptions=True)  # cancelled; its errors are in self._error
             await asyncio.to_thread(batch.drain, seal=True)
-            for outcome in outcomes:
-                if isinstance(outcome, Exception):
-                    raise outcome
-        except CorpusmillError as error:
-            self.stop(error)
+        except Exception as error:  # noqa: BLE001 - handed on: it is the result's error, which ends the run
+            self.stop(as_run_error(error))
         finally:
             drainer.cancel()
             self._done[item.id] = batch.result.texts
@@ -154,53 +165,52 @@ class DocumentBuilder:
         for start in range(0, len(rows), _GROUP):
             if self._error is not None:
                 return
-            for text, tables, missing in await asyncio.to_thread(self._inputs, rows[start : start + _GROUP]):
+            for work in await asyncio.to_thread(self._inputs, rows[start : start + _GROUP]):
                 await self._slots.acquire()
                 if self._error is not None:
                     self._slots.release()
                     return
-                batch.tasks.append(asyncio.create_task(self._one(batch, text, tables, missing)))
+                batch.tasks.append(asyncio.create_task(self._one(batch, work)))
 
-    async def _one(
-        self, batch: _Batch, text: Text, tables: Mapping[str, pa.Table], missing: Sequence[DocumentStep]
-    ) -> None:
+    async def _one(self, batch: _Batch, work: _Work) -> None:
         built: list[BuiltStep] = []
 
         def take(step: BuiltStep) -> None:
             built.append(step)
-            artifact = TextArtifact(text.text_hash, step.output.tables, step.output.failures)
+            output = step.output
+            artifact = TextArtifact(work.text.text_hash, output.tables, output.failures, step.made_from)
             batch.finished.append((step.step, artifact))
 
         try:
-            await build_text(text, tables, missing, self._plan, self._models, take)
-            self._count(batch, text, built)
-        except CorpusmillError as error:
-            self.stop(error)
+            await build_text(work.text, work.tables, work.missing, self._plan, self._models, take, work.incomplete)
+            self._count(batch, work, built)
+        except Exception as error:  # noqa: BLE001 - handed on: it ends the run
+            self.stop(as_run_error(error))
         finally:
             self._slots.release()
 
-    def _count(self, batch: _Batch, text: Text, built: Sequence[BuiltStep]) -> None:
+    def _count(self, batch: _Batch, work: _Work, built: Sequence[BuiltStep]) -> None:
         result = batch.result
         result.texts += 1
         failures = [reason for step in built for reason in step.output.failures]
         result.partial += bool(failures)
         if failures and len(result.reasons) < _MAX_REASONS:
-            result.reasons.append(f"text {text.text_hash}: {failures[0]}")
-        if is_dead(built):
-            result.dead += 1
-            self._dead += 1
-            if self._alive == 0 and self._dead >= self._dead_limit:
-                raise RunFailedError(f"nothing came of the first {self._dead} texts; {result.reasons[0]}")
-        else:
-            self._alive += 1
+            result.reasons.append(f"text {work.text.text_hash}: {failures[0]}")
+        if not (work.judged and is_dead(built)):
+            self._alive += work.judged
+            return
+        result.dead += 1
+        self._dead += 1
+        if self._dead_limit is not None and self._alive == 0 and self._dead >= self._dead_limit:
+            raise RunFailedError(f"nothing came of the first {self._dead} texts; {result.reasons[0]}")
 
     async def _drain(self, batch: _Batch) -> None:
         while True:
             await asyncio.sleep(_DRAIN_S)
             try:
                 await asyncio.shield(asyncio.to_thread(batch.drain, seal=False))
-            except CorpusmillError as error:  # the store is gone: no text can be kept any more
-                self.stop(error)
+            except Exception as error:  # noqa: BLE001 - handed on: no text can be kept any more, so the run ends
+                self.stop(as_run_error(error))
                 return
 
     def _writers(self) -> dict[str, SegmentWriter]:
@@ -220,12 +230,15 @@ class DocumentBuilder:
     def _rows(self, item: WorkItem) -> list[_Todo]:
         """The item's rows in the order in which their texts lie in the segments."""
         table = read_table_file(self._store, item.file).slice(item.start, item.count)
-        rows = [_Todo(row["text_hash"], dict(row["have"])) for row in table.to_pylist()]
+        rows = [
+            _Todo(row["text_hash"], dict(row["have"]), frozenset(row["missing"]) & dict(row["have"]).keys())
+            for row in table.to_pylist()
+        ]
         return sorted(rows, key=lambda row: (row.have.get("texts", ""), row.text_hash))
 
-    def _inputs(self, rows: Sequence[_Todo]) -> list[tuple[Text, dict[str, pa.Table], list[DocumentStep]]]:
-        """Text, earlier tables and missing steps of each row."""
-        missing = {row.text_hash: [s for s in self._steps if s.name not in row.have] for row in rows}
+    def _inputs(self, rows: Sequence[_Todo]) -> list[_Work]:
+        """What is to be made of the text of each row, and of what."""
+        missing = {row.text_hash: steps_to_run(self._steps, row.have) for row in rows}
         needs: dict[tuple[str, str], list[str]] = {}  # (table, segment) -> texts
         for row in rows:
             for table in ("texts", *needed_tables(missing[row.text_hash])):
@@ -238,18 +251,29 @@ class DocumentBuilder:
             entry = self._segment(self._plan.producers.get(table, table), segment)
             for text_hash, piece in _by_text(read_segment_table(self._store, entry, table, hashes), hashes):
                 parts[text_hash][table] = piece
-        out = []
-        for row in rows:
-            tables = parts[row.text_hash]
-            text = Text(row.text_hash, tables.pop("texts").column("text")[0].as_py())
-            out.append((text, tables, missing[row.text_hash]))
-        return out
+        return [self._work(row, parts[row.text_hash], missing[row.text_hash]) for row in rows]
+
+    def _work(self, row: _Todo, tables: dict[str, pa.Table], missing: Sequence[DocumentStep]) -> _Work:
+        text = Text(row.text_hash, tables.pop("texts").column("text")[0].as_py())
+        made_by = {name: self._plan.producers[name] for name in tables}
+        incomplete = {name: step for name, step in made_by.items() if step in row.partial}
+        kept = {step.name for step in self._steps} & row.have.keys()
+        return _Work(text, tables, missing, incomplete, judged=not incomplete and not kept)
 
     def _segment(self, step: str, segment: str) -> SegmentEntry:
         try:
             return self._segments[step][segment]
         except KeyError:
             raise RunFailedError(f"the draft lists no segment {segment!r} of step {step!r}") from None
+
+
+def as_run_error(error: Exception) -> CorpusmillError:
+    """What ends a run: errors of ours as they are, others as a RunFailedError that names them."""
+    if isinstance(error, CorpusmillError):
+        return error
+    failed = RunFailedError(f"the document builder failed: {type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed
 
 
 def _by_text(table: pa.Table, hashes: Collection[str]) -> Iterator[tuple[str, pa.Table]]:

@@ -24,6 +24,7 @@ from ray_actors.ledger import start_ledger
 from ray_actors.progress import live_progress
 from ray_actors.worker import ModelsFactory, Pools, Worker, start_pools
 
+DEAD_AT_FIRST = 100  # so many texts of one builder of which nothing came, and nothing of any text of the index
 ITEMS_AT_ONCE = 3  # of one builder: the end of one overlaps with the start of the next
 _ITEMS_PER_BUILDER = 4  # at least, so that builders end together
 _MIN_ITEM = 64
@@ -39,12 +40,12 @@ class BuilderActor:
         pools: Pools,
         factory: ModelsFactory,
         artifacts: Sequence[ArtifactEntry],
-        documents: int,
+        dead_limit: int | None,
     ) -> None:
         store = open_store(spec.index, spec.settings.store)
         self._worker = Worker(spec.settings, store, pools, factory)
         self._builder = DocumentBuilder(
-            self._worker.settings, store, resolved_plan(spec.settings), self._worker.models(), artifacts, documents
+            self._worker.settings, store, resolved_plan(spec.settings), self._worker.models(), artifacts, dead_limit
         )
         self._started = False
 
@@ -75,19 +76,23 @@ def build(
     """
     started = time.monotonic()
     plan = resolved_plan(spec.settings)
+    first = draft.counts.texts <= todo_texts  # no text of the index is complete yet
+    failed = int(spec.settings.run.max_failed_fraction * draft.counts.documents)
+    dead_limit = max(DEAD_AT_FIRST, failed) if first else None
     draft = draft.model_copy(deep=True)
     ledger = start_ledger(spec.settings, draft.costs)
     try:
         pools = start_pools(spec.settings, ledger)
         items = work_items(todo, todo_texts, spec.settings.ray.batch_documents, pools.workers)
         with live_progress(ledger, progress, _STAGE, todo_texts, "documents"):
-            results = _collect(_results(spec, draft, items, pools, models_factory), ledger)
+            results = _collect(_results(spec, draft, items, pools, models_factory, dead_limit), ledger)
         _add(draft, plan, results)
         meter = ray.get(ledger.totals.remote()).meter
         draft.spend(meter.total, meter.embedded_texts, time.monotonic() - started)
     finally:
         ray.kill(ledger)
-    _refuse_if_nothing_came(results, draft.counts.documents)
+    if first:
+        _refuse_if_nothing_came(results)
     return draft
 
 
@@ -103,7 +108,7 @@ def work_items(todo: Sequence[FileEntry], texts: int, most: int, builders: int) 
 
 
 def _results(
-    spec: RunSpec, draft: Draft, items: Sequence[WorkItem], pools: Pools, factory: ModelsFactory
+    spec: RunSpec, draft: Draft, items: Sequence[WorkItem], pools: Pools, factory: ModelsFactory, dead_limit: int | None
 ) -> Iterator[BatchResult]:
     """Run the items on the actor pool; results in the order in which they end."""
     from ray.data import ActorPoolStrategy, from_items
@@ -119,7 +124,7 @@ def _results(
         rows = [{"item": item.model_dump_json()} for item in items]
         data = from_items(rows, override_num_blocks=len(rows)).map_batches(
             BuilderActor,
-            fn_constructor_args=(spec, pools, factory, draft.artifacts, draft.counts.documents),
+            fn_constructor_args=(spec, pools, factory, draft.artifacts, dead_limit),
             compute=pool,
             batch_size=None,
             batch_format="pyarrow",
@@ -154,9 +159,10 @@ def _add(draft: Draft, plan: ResolvedPlan, results: Sequence[BatchResult]) -> No
         draft.add_segments(step.name, plan.fingerprints[step.name], tables, sealed)
 
 
-def _refuse_if_nothing_came(results: Sequence[BatchResult], documents: int) -> None:
-    """A run in which no text gave anything, and these are most of the index, is a model that is not fit."""
+def _refuse_if_nothing_came(results: Sequence[BatchResult]) -> None:
+    """A run in which no text gave anything, on an index of which no text is complete, is a model that is not fit. Where
+    others are complete, texts of which nothing comes are partial documents: they must not stop every later run."""
     texts, dead = sum(r.texts for r in results), sum(r.dead for r in results)
-    if texts and dead == texts and 2 * dead >= documents:
+    if texts and dead == texts:
         reason = next((reason for r in results for reason in r.reasons), "no reason was given")
         raise RunFailedError(f"nothing came of any of the {texts} texts; {reason}")

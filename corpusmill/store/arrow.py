@@ -5,7 +5,7 @@ own reading. The paths that a query takes build their few arrays from buffers in
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,11 @@ def strings(values: Iterable[str], kind: pa.DataType | None = None) -> pa.Array:
 def repeated(value: int, count: int) -> pa.Array:
     """`count` times the same 32-bit integer."""
     return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(array("i", [value]) * count)])
+
+
+def integers(values: Sequence[int]) -> pa.Array:
+    """A 32-bit integer array."""
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(array("i", values))])
 
 
 def among(column: pa.ChunkedArray | pa.Array, values: Iterable[str]) -> pa.ChunkedArray | pa.Array:

@@ -11,43 +11,45 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpusmill.digest import RowsDigest, digest_by
 from corpusmill.errors import CorruptObjectError
 from corpusmill.schemas import TableSpec, required
-from corpusmill.store.arrow import repeated
+from corpusmill.store.arrow import among, repeated, strings
 from corpusmill.store.layout import segment_index_key, segment_key, segment_prefix
 from corpusmill.store.manifest import FileEntry, SegmentEntry
 from corpusmill.store.objects import ObjectStore
+from corpusmill.store.ownership import TABLE_DIGEST, TABLE_ROWS, owner_rows, with_lineage
 from corpusmill.store.tables import digest_bytes, read_rows_of, read_table_file, reading, write_table_file
 
 ROW_GROUP_BYTES = 2 << 20  # a text is looked up by reading one
 _METADATA = b"corpusmill.segment"
 _INDEX_NAME = "_index.parquet"
 
-TABLE_ROWS = pa.struct([required("name", pa.string()), required("rows", pa.int64()), required("digest", pa.string())])
 INDEX_SCHEMA = pa.schema(
     [
         required("text_hash", pa.string()),
         required("complete", pa.bool_()),
         required("failures", pa.list_(pa.string())),
         required("tables", pa.list_(TABLE_ROWS)),  # `digest` is RowsDigest.hex of the text's rows
+        required("made_from", pa.list_(TABLE_DIGEST)),  # the artifact tables that the step read, see ownership.py
     ]
 )
 
 
 @dataclass(frozen=True)
 class TextArtifact:
-    """What a step made of one text. Tables that are left out are empty; with failures the artifact is incomplete."""
+    """What a step made of one text. Tables that are left out are empty; with failures the artifact is incomplete.
+    `made_from`: the digest of the text's rows in each artifact table that the step read."""
 
     text_hash: str
     tables: Mapping[str, pa.Table]
     failures: tuple[str, ...] = ()
+    made_from: Mapping[str, RowsDigest] = field(default_factory=dict)
 
 
 class SegmentWriter:
@@ -76,14 +78,15 @@ class SegmentWriter:
         self._since = 0.0
 
     def add(self, artifact: TextArtifact) -> SegmentEntry | None:
-        """Take an artifact; the sealed segment if that filled it or it is old enough. Raises ValueError on rows of
-        another text or another schema. Of two artifacts of one text in one segment the first complete one is kept."""
+        """Take an artifact; the sealed segment if that filled it or it is old enough. Of two artifacts of one text in
+        one segment the first complete one is kept. Raises ValueError, and takes nothing, on rows of another text or
+        another schema, and on nulls where none may be."""
         tables = {name: self._conformed(name, table, artifact.text_hash) for name, table in artifact.tables.items()}
         with self._lock:
             known = self._held.get(artifact.text_hash)
             if known is None or (known.failures and not artifact.failures):
                 self._since = self._since if self._held else time.monotonic()
-                self._held[artifact.text_hash] = TextArtifact(artifact.text_hash, tables, artifact.failures)
+                self._held[artifact.text_hash] = replace(artifact, tables=tables)
                 self._bytes += sum(table.nbytes for table in tables.values())
             due = self._due()
         return self.seal() if due else None
@@ -95,14 +98,19 @@ class SegmentWriter:
         return self.seal() if due else None
 
     def seal(self) -> SegmentEntry | None:
-        """Write what is held as one segment; None if nothing is."""
+        """Write what is held as one segment; None if nothing is. What could not be written is held on."""
         with self._lock:
             held, self._held, self._bytes = self._held, {}, 0
         if not held:
             return None
-        return write_segment(
-            self._store, self._step, self._fingerprint, tuple(self._specs.values()), list(held.values())
-        )
+        specs = tuple(self._specs.values())
+        try:
+            return write_segment(self._store, self._step, self._fingerprint, specs, list(held.values()))
+        except BaseException:
+            with self._lock:
+                self._held = held | self._held
+                self._bytes = sum(t.nbytes for artifact in self._held.values() for t in artifact.tables.values())
+            raise
 
     def _due(self) -> bool:
         return bool(self._held) and (self._bytes >= self._max_bytes or time.monotonic() - self._since >= self._max_age)
@@ -111,15 +119,42 @@ class SegmentWriter:
         spec = self._specs.get(name)
         if spec is None:
             raise ValueError(f"step {self._step!r} has no table {name!r}; its tables: {sorted(self._specs)}")
-        if not table.schema.equals(spec.schema):
-            missing = [column for column in spec.schema.names if column not in table.schema.names]
-            if missing:
-                raise ValueError(f"rows of {name!r} lack the column {missing[0]!r}; they have {table.schema.names}")
-            table = table.select(spec.schema.names).cast(spec.schema)
-        others = [value for value in table.column("text_hash").unique().to_pylist() if value != text_hash]
-        if others:
-            raise ValueError(f"table {name!r} of text {text_hash} holds rows of text {others[0]}")
-        return table
+        return conformed(spec, table, text_hash)
+
+
+def conformed(spec: TableSpec, table: pa.Table, text_hash: str) -> pa.Table:
+    """Rows of one text with exactly the schema of `spec`. Raises ValueError naming the column that is absent or of
+    another type, the one that has nulls where none may be, or the foreign text."""
+    missing = [column for column in spec.schema.names if column not in table.schema.names]
+    if missing:
+        raise ValueError(f"rows of {spec.name!r} lack the column {missing[0]!r}; they have {table.schema.names}")
+    table = table.select(spec.schema.names)
+    for wanted, column in zip(spec.schema, table.columns, strict=True):
+        _refuse_nulls(f"{spec.name}.{wanted.name}", wanted, column)
+    try:
+        table = table.cast(spec.schema)
+    except pa.ArrowException as error:
+        raise ValueError(f"rows of {spec.name!r} do not fit its schema: {error}") from error
+    others = [value for value in table.column("text_hash").unique().to_pylist() if value != text_hash]
+    if others:
+        raise ValueError(f"table {spec.name!r} of text {text_hash} holds rows of text {others[0]}")
+    return table
+
+
+def _refuse_nulls(where: str, wanted: pa.Field, column: pa.ChunkedArray | pa.Array) -> None:
+    """Raise ValueError on a null in a field that may have none, at any depth."""
+    if column.null_count:
+        if not wanted.nullable:
+            raise ValueError(f"{where} has {column.null_count} nulls, where none may be")
+        column = column.drop_null()
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        if pa.types.is_struct(wanted.type) and pa.types.is_struct(chunk.type):
+            for child in wanted.type:
+                at = chunk.type.get_field_index(child.name)
+                if at >= 0:
+                    _refuse_nulls(f"{where}.{child.name}", child, chunk.field(at))
+        elif isinstance(chunk, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+            _refuse_nulls(f"{where} items", wanted.type.value_field, chunk.flatten())
 
 
 def write_segment(
@@ -144,6 +179,7 @@ def write_segment(
             "tables": [
                 _table_rows(name, found.get(artifact.text_hash, RowsDigest())) for name, found in digests.items()
             ],
+            "made_from": [{"name": name, "digest": d.hex} for name, d in sorted(artifact.made_from.items())],
         }
         for artifact in ordered
     ]
@@ -190,7 +226,18 @@ def list_segments(store: ObjectStore, step_fingerprint: str, known: Iterable[Seg
 
 def read_segment_index(store: ObjectStore, entry: SegmentEntry, columns: Sequence[str] | None = None) -> pa.Table:
     """INDEX_SCHEMA rows of a segment, one a text, sorted by text hash."""
-    return read_table_file(store, entry.index, columns)
+    return _lineage_if_asked(read_table_file(store, entry.index, columns), columns)
+
+
+def read_index_rows_of(
+    store: ObjectStore, entry: SegmentEntry, text_hashes: Collection[str], columns: Sequence[str] | None = None
+) -> pa.Table:
+    """INDEX_SCHEMA rows of the texts named."""
+    return _lineage_if_asked(read_rows_of(store, entry.index, "text_hash", text_hashes, columns), columns)
+
+
+def _lineage_if_asked(rows: pa.Table, columns: Sequence[str] | None) -> pa.Table:
+    return with_lineage(rows) if columns is None or "made_from" in columns else rows
 
 
 def read_segment_table(
@@ -213,24 +260,24 @@ def segment_file(entry: SegmentEntry, table: str) -> FileEntry:
     return entry.files[table]
 
 
-def owners(indexes: Sequence[pa.Table]) -> pa.Table:
-    """Which segment owns each text: the first complete one, else the first.
+def owners(indexes: Mapping[str, Sequence[pa.Table]]) -> dict[str, pa.Table]:
+    """The index rows that count, by step, sorted by text hash, with a column `segment`: the place in that step's list.
 
-    `indexes` are the segments' index rows (text_hash and complete at least), in the order of segment ids. Returns the
-    owning rows, sorted by text hash, with a column `segment`: the place in `indexes`.
+    `indexes`: for each step, and each that it reads, the index rows of its segments in the order of segment ids.
     """
-    tagged = [index.append_column("segment", repeated(place, index.num_rows)) for place, index in enumerate(indexes)]
-    if not tagged:
-        return INDEX_SCHEMA.append(pa.field("segment", pa.int32())).empty_table()
-    rows = pa.concat_tables(tagged)
-    order = rows.sort_by([("text_hash", "ascending"), ("complete", "descending"), ("segment", "ascending")])
-    hashes = order.column("text_hash").combine_chunks()
-    if len(hashes) < 2:
-        return order
-    first = pa.concat_arrays(
-        [pc.is_valid(hashes.slice(0, 1)), pc.not_equal(hashes.slice(1), hashes.slice(0, len(hashes) - 1))]
-    )
-    return order.filter(first)
+    parts = [
+        with_lineage(index)
+        .append_column("segment", repeated(place, index.num_rows))
+        .append_column("step", strings([step] * index.num_rows))
+        for step, held in indexes.items()
+        for place, index in enumerate(held)
+    ]
+    if not parts:
+        empty = INDEX_SCHEMA.append(pa.field("segment", pa.int32())).empty_table()
+        return dict.fromkeys(indexes, empty)
+    rows = pa.concat_tables(parts)
+    chosen = rows.take(owner_rows(rows)).sort_by("text_hash")
+    return {step: chosen.filter(among(chosen.column("step"), [step])).drop_columns("step") for step in indexes}
 
 
 def _entry(store: ObjectStore, step_fingerprint: str, segment: str) -> SegmentEntry:

@@ -14,11 +14,18 @@ import pyarrow.compute as pc
 
 from corpusmill.errors import CorruptObjectError
 from corpusmill.schemas import CHUNKS, DOCUMENTS, TEXTS, TableSpec
-from corpusmill.store.arrow import among, of_place
+from corpusmill.store.arrow import among, integers, of_place, repeated
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import ArtifactEntry, FileEntry, Manifest, SegmentEntry, TableEntry
 from corpusmill.store.objects import ObjectStore
-from corpusmill.store.segments import owners, read_segment_index, read_segment_table, segment_file
+from corpusmill.store.ownership import LINEAGE_COLUMNS
+from corpusmill.store.segments import (
+    owners,
+    read_index_rows_of,
+    read_segment_index,
+    read_segment_table,
+    segment_file,
+)
 from corpusmill.store.sorting import sort_table, sorted_batches
 from corpusmill.store.tables import digest_file, iter_table_file, read_table_file
 
@@ -29,7 +36,9 @@ _KNOWN = {spec.name: spec for spec in (DOCUMENTS, TEXTS, CHUNKS)}
 class SnapshotView:
     """Implements methods.protocol.Snapshot over a manifest or a draft. Safe for several threads.
 
-    Rows of an artifact table count if their text is live (some document has it) and their segment owns the text.
+    Rows of an artifact table count if their text is live (some document has it) and their segment owns the text (see
+    ownership.py). The census leaves each live text one artifact of each step at least, so where a step's segments hold
+    only one, that is the one; only texts with several are looked into, and no others' lineage is read.
     """
 
     def __init__(
@@ -200,20 +209,44 @@ class SnapshotView:
         is the place in the artifact's segments."""
         with self._lock:
             if step not in self._indexes:
-                self._indexes[step] = self._live(owners(self._read_indexes(self._artifacts[step], None)))
+                self._indexes[step] = self._owning(self._artifacts[step], None)[0]
             return self._indexes[step]
 
     def _places(self, artifact: ArtifactEntry) -> tuple[pa.Table, list[int]]:
         """(text_hash, complete, segment) of the live texts sorted by text hash, and how many texts each segment has."""
         with self._lock:
             if artifact.step not in self._owners:
-                indexes = self._read_indexes(artifact, ("text_hash", "complete"))
-                rows = self._live(owners(indexes)).combine_chunks()
-                self._owners[artifact.step] = (rows, [index.num_rows for index in indexes])
+                rows, sizes = self._owning(artifact, ("text_hash", "complete"))
+                self._owners[artifact.step] = (rows.combine_chunks(), sizes)
             return self._owners[artifact.step]
 
-    def _read_indexes(self, artifact: ArtifactEntry, columns: Sequence[str] | None) -> list[pa.Table]:
-        return [read_segment_index(self.store, segment, columns) for segment in artifact.segments]
+    def _owning(self, artifact: ArtifactEntry, columns: Sequence[str] | None) -> tuple[pa.Table, list[int]]:
+        """The index rows of the owners of live texts, sorted by text hash, and how many texts each segment has."""
+        indexes = [read_segment_index(self.store, segment, columns) for segment in artifact.segments]
+        sizes = [index.num_rows for index in indexes]
+        if not indexes:
+            return self._live(owners({artifact.step: []})[artifact.step]), sizes
+        tagged = [index.append_column("segment", repeated(at, index.num_rows)) for at, index in enumerate(indexes)]
+        rows = self._live(pa.concat_tables(tagged)).sort_by("text_hash")
+        several = _repeated_values(rows.column("text_hash").combine_chunks())
+        if not len(several):
+            return rows, sizes
+        chosen = self._chosen(artifact.step, several)
+        among_several = pc.is_in(rows.column("text_hash"), value_set=several)
+        more = rows.filter(among_several)
+        cells = zip(more.column("text_hash").to_pylist(), more.column("segment").to_pylist(), strict=True)
+        more = more.take(integers([at for at, (text, segment) in enumerate(cells) if chosen.get(text) == segment]))
+        return pa.concat_tables([rows.filter(pc.invert(among_several)), more]).sort_by("text_hash"), sizes
+
+    def _chosen(self, step: str, text_hashes: pa.Array) -> dict[str, int]:
+        """Text -> place of the segment of `step` that owns it, by the lineage of all its artifacts."""
+        wanted = text_hashes.to_pylist()
+        rows = {
+            name: [read_index_rows_of(self.store, segment, wanted, LINEAGE_COLUMNS) for segment in artifact.segments]
+            for name, artifact in self._artifacts.items()
+        }
+        mine = owners(rows)[step]
+        return dict(zip(mine.column("text_hash").to_pylist(), mine.column("segment").to_pylist(), strict=True))
 
     def _live(self, rows: pa.Table) -> pa.Table:
         return rows.filter(pc.is_in(rows.column("text_hash"), value_set=self.live_texts()))
@@ -305,6 +338,14 @@ class SnapshotView:
         self._text_chars += len(text)
         while self._text_chars > _TEXT_CACHE_CHARS and len(self._texts) > 1:
             self._text_chars -= len(self._texts.popitem(last=False)[1])
+
+
+def _repeated_values(values: pa.Array) -> pa.Array:
+    """Those of sorted values that stand more than once."""
+    if len(values) < 2:
+        return values.slice(0, 0)
+    later = values.slice(1)
+    return pc.unique(later.filter(pc.equal(later, values.slice(0, len(values) - 1))))
 
 
 def default_cache_dir() -> Path:

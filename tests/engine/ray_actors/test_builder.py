@@ -56,8 +56,9 @@ def digests(spec: RunSpec, draft: Draft) -> dict[str, tuple[int, str]]:
     """Rows and digest of every artifact table, over the owning segments."""
     store = open_store(spec.index, spec.settings.store)
     sums: dict[str, RowsDigest] = {}
-    for artifact in draft.artifacts:
-        for row in owners([read_segment_index(store, segment) for segment in artifact.segments]).to_pylist():
+    indexes = {a.step: [read_segment_index(store, segment) for segment in a.segments] for a in draft.artifacts}
+    for owned in owners(indexes).values():
+        for row in owned.to_pylist():
             assert row["complete"], row["failures"]
             for table in row["tables"]:
                 part = RowsDigest.parse(table["rows"], table["digest"])

@@ -116,7 +116,7 @@ def test_ids_are_unique_and_sortable() -> None:
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abcdef"), st.booleans(), max_size=6), max_size=5))
-def test_owners_are_first_complete_else_first(segments: list[dict[str, bool]]) -> None:
+def test_owners_are_first_complete_else_last(segments: list[dict[str, bool]]) -> None:
     indexes = [
         pa.Table.from_pylist(
             [{"text_hash": h, "complete": c, "failures": [], "tables": []} for h, c in sorted(rows.items())],
@@ -124,11 +124,11 @@ def test_owners_are_first_complete_else_first(segments: list[dict[str, bool]]) -
         )
         for rows in segments
     ]
-    found = owners(indexes)
+    found = owners({"chunks": indexes})["chunks"]
     expected = {}
     for h in sorted({h for rows in segments for h in rows}):
         holders = [i for i, rows in enumerate(segments) if h in rows]
-        expected[h] = next((i for i in holders if segments[i][h]), holders[0])
+        expected[h] = next((i for i in holders if segments[i][h]), holders[-1])
     assert found.column("text_hash").to_pylist() == sorted(expected)
     assert (
         dict(zip(found.column("text_hash").to_pylist(), found.column("segment").to_pylist(), strict=True)) == expected
