@@ -21,11 +21,12 @@ ConvertFunction = Callable[[bytes, str], Converted]
 
 
 def serve(convert: ConvertFunction) -> None:
-    """Answer requests until the input ends."""
+    """Say that the process is ready, then answer requests until the input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     requests = sys.stdin.buffer
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    write_message(answers, {"outcome": "ready"}, b"")
     while (message := read_message(requests)) is not None:
         header, body = message
         _limit_memory(int(header["memory_mb"]))
@@ -80,6 +81,8 @@ def _end_with_parent(parent: int) -> None:
 
 
 def main() -> None:
+    import kreuzberg  # noqa: F401 - loaded before the first document's time runs
+
     from corpusmill.sources.converters import convert_document
 
     serve(convert_document)

@@ -1,7 +1,9 @@
 """The converters, run inside the sandbox only: kreuzberg first, markitdown where it fails or finds nothing."""
 
+import html
 import io
 import re
+import zipfile
 from typing import Any
 
 from corpusmill.sources.media import DOCX, EPUB, HTML, PDF, PPTX, XLSX
@@ -16,11 +18,11 @@ _EXTENSIONS = {PDF: ".pdf", HTML: ".html", EPUB: ".epub", DOCX: ".docx", PPTX: "
 def convert_document(raw: bytes, media_type: str) -> Converted:
     """The text of a document as Markdown. Raises ConversionRefused with the reasons of both converters."""
     reasons: list[str] = []
-    for converter in (_kreuzberg, _markitdown):
+    for converter in (first_converter, second_converter):
         try:
             text, title = converter(raw, media_type)
         except Exception as error:
-            reasons.append(f"{converter.__name__.strip('_')}: {type(error).__name__}: {_short(error)}")
+            reasons.append(f"{type(error).__name__}: {_short(error)}")
             if _PASSWORD.search(str(error)):
                 raise ConversionRefused("password-protected") from error
             continue
@@ -31,7 +33,7 @@ def convert_document(raw: bytes, media_type: str) -> Converted:
     return Converted("", media_type, None, "no text found" + (f" ({reasons[0]})" if reasons else ""))
 
 
-def _kreuzberg(raw: bytes, media_type: str) -> tuple[str, str | None]:
+def first_converter(raw: bytes, media_type: str) -> tuple[str, str | None]:
     from kreuzberg import ContentFilterConfig, ExtractionConfig, extract_bytes_sync
 
     def extract(output_format: str) -> Any:
@@ -50,18 +52,29 @@ def _kreuzberg(raw: bytes, media_type: str) -> tuple[str, str | None]:
     text = str(result.content)
     if media_type == PPTX:
         text = _with_left_out(text, str(extract("plain").content))
+    elif media_type == XLSX:
+        text = _with_left_out(text, _sheet_names(raw))
     title = result.metadata.get("title")
     return text, str(title).strip() or None if title else None
 
 
 def _with_left_out(text: str, plain: str) -> str:
-    """The Markdown form, followed by the lines of the plain form that it leaves out (a slide's notes)."""
+    """The Markdown form, followed by the lines of the plain form that it leaves out."""
     known = set(_WORD.findall(text))
     lines = [line for line in plain.splitlines() if (words := set(_WORD.findall(line))) and not words <= known]
     return "\n\n".join([text.rstrip(), *lines]) if lines else text
 
 
-def _markitdown(raw: bytes, media_type: str) -> tuple[str, str | None]:
+def _sheet_names(raw: bytes) -> str:
+    """The names of a workbook's sheets, a line each: a sheet that is a chart has nothing else to say."""
+    with zipfile.ZipFile(io.BytesIO(raw)) as workbook:
+        found = re.findall(
+            r'<sheet\b[^>]*?\bname="([^"]*)"', workbook.read("xl/workbook.xml").decode("utf-8", "replace")
+        )
+    return "\n".join(f"## {html.unescape(name)}" for name in found)
+
+
+def second_converter(raw: bytes, media_type: str) -> tuple[str, str | None]:
     """One converter of markitdown, chosen by the type: left to itself it reads a broken document as plain text."""
     from markitdown import StreamInfo, converters
 

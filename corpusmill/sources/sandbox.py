@@ -22,7 +22,7 @@ from corpusmill.sources.outcomes import (
 WORKER_COMMAND = (sys.executable, "-m", "corpusmill.sources.convert_worker")
 _POLL_S = 0.05
 _RECYCLE_AFTER = 500  # documents of one process: what a library leaks is given back
-_START_S = 30.0  # added to the limit of the first document, which waits for the imports
+_START_S = 120.0  # for a process to load its converters, on a busy machine too
 _PIPE = 1 << 20
 
 
@@ -44,11 +44,9 @@ class Sandbox:
     def convert(self, raw: bytes, media_type: str) -> Converted:
         """One document, once. Raises ConversionRefused (final), ConversionCrashed, ConversionTimedOut,
         ConversionOutOfMemory (the process is then gone; the next call starts another)."""
-        process = self._started()
-        allowance = self._settings.timeout_s + (_START_S if self._served == 0 else 0.0)
         request = pack_message({"media_type": media_type, "memory_mb": str(self._settings.memory_mb)}, raw)
         try:
-            header, body = self._exchange(process, request, time.monotonic() + allowance)
+            header, body = self._exchange(self._started(), request, self._settings.timeout_s)
         except BaseException:
             self.close()
             raise
@@ -83,13 +81,15 @@ class Sandbox:
             self._served = 0
             for pipe in (self._process.stdin, self._process.stdout):
                 os.set_blocking(pipe.fileno(), False)  # type: ignore[union-attr]
+            self._exchange(self._process, b"", _START_S)  # it says that it is ready
         return self._process
 
     def _exchange(
-        self, process: "subprocess.Popen[bytes]", request: bytes, deadline: float
+        self, process: "subprocess.Popen[bytes]", request: bytes, seconds: float
     ) -> tuple[dict[str, str | None], bytes]:
         assert process.stdin is not None and process.stdout is not None
         to, source = process.stdin.fileno(), process.stdout.fileno()
+        deadline = time.monotonic() + seconds
         left = memoryview(request)
         answer = bytearray()
         watch = _MemoryWatch(process.pid, self._settings.memory_mb)
@@ -112,7 +112,7 @@ class Sandbox:
             if watch.exceeded():
                 raise ConversionOutOfMemory(f"the converter took more than {self._settings.memory_mb} MiB of memory")
             if time.monotonic() > deadline:
-                raise ConversionTimedOut(f"the converter took longer than {self._settings.timeout_s:g} s")
+                raise ConversionTimedOut(f"the converter took longer than {seconds:g} s")
 
     def _result(self, header: dict[str, str | None], body: bytes) -> Converted:
         if header["outcome"] == "refused":

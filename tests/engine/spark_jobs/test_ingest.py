@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import sys
 
 import pytest
@@ -36,9 +37,7 @@ def spark():
     session.stop()
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    folder = tmp_path / "corpus"
+def _make_corpus(folder):
     (folder / "sub").mkdir(parents=True)
     (folder / "a.txt").write_text("Ada wrote the first program.\n\nBob read it.")
     (folder / "sub" / "a.txt").write_text("Another text under the same base name.")
@@ -46,7 +45,37 @@ def corpus(tmp_path):
     (folder / "empty.md").write_text(" \n")
     (folder / "page.html").write_text("<html><body><h1>Ducks</h1><p>Ducks swim in ponds.</p></body></html>")
     (folder / "data.bin").write_bytes(bytes(range(256)) * 8)
-    return folder
+
+
+@pytest.fixture(scope="module")
+def template(spark, tmp_path_factory):
+    """A corpus, a copy of it, and the published index of it; made once."""
+    root = tmp_path_factory.mktemp("template")
+    _make_corpus(root / "copy")
+    shutil.copytree(root / "copy", root / "corpus")
+    index = Index(spark, root / "index")
+    result = index.ingest(root / "corpus")
+    return root, result, index.commit(result)
+
+
+@pytest.fixture
+def corpus(template):
+    """The corpus as it was ingested, times of change included, at the same place."""
+    root = template[0]
+    shutil.rmtree(root / "corpus")
+    shutil.copytree(root / "copy", root / "corpus")
+    for path in (root / "copy").rglob("*"):
+        shutil.copystat(path, root / "corpus" / path.relative_to(root / "copy"))
+    return root / "corpus"
+
+
+@pytest.fixture
+def published(spark, template, corpus, tmp_path):
+    """An index of one's own with the corpus in it."""
+    shutil.copytree(template[0] / "index", tmp_path / "index")
+    made = Index(spark, tmp_path / "index")
+    made.runs = 1
+    return made
 
 
 class Index:
@@ -87,8 +116,8 @@ def index(spark, tmp_path):
     return Index(spark, tmp_path / "index")
 
 
-def test_every_document_has_an_outcome_and_texts_are_stored_once(index, corpus):
-    result = index.ingest(corpus)
+def test_every_document_has_an_outcome_and_texts_are_stored_once(template, published):
+    index, result = published, template[1]
     rows = index.documents(result)
     assert {path: row["outcome"] for path, row in rows.items()} == {
         "a.txt": "indexed",
@@ -109,8 +138,8 @@ def test_every_document_has_an_outcome_and_texts_are_stored_once(index, corpus):
     assert all(view.text(c["text_hash"])[c["start"] : c["end"]].strip() for c in chunks)
 
 
-def test_the_todo_names_the_missing_steps_and_where_the_rest_is(index, corpus):
-    result = index.ingest(corpus)
+def test_the_todo_names_the_missing_steps_and_where_the_rest_is(template, published):
+    index, result = published, template[1]
     rows = [row for file in result.todo for row in read_table_file(index.store, file).to_pylist()]
     assert len(rows) == result.todo_texts == 3
     segments = {a.step: {s.id: s for s in a.segments} for a in result.draft.artifacts}
@@ -123,8 +152,8 @@ def test_the_todo_names_the_missing_steps_and_where_the_rest_is(index, corpus):
             assert row["text_hash"] in held
 
 
-def test_what_is_new_changed_moved_deleted_and_unchanged(index, corpus):
-    index.commit(index.ingest(corpus))
+def test_what_is_new_changed_moved_deleted_and_unchanged(published, corpus):
+    index = published
     (corpus / "a.txt").write_text("Ada wrote a second program.")
     (corpus / "page.html").rename(corpus / "moved.html")
     (corpus / "sub" / "a.txt").unlink()
@@ -136,8 +165,8 @@ def test_what_is_new_changed_moved_deleted_and_unchanged(index, corpus):
     assert set(index.documents(result)) == {"a.txt", "copy.txt", "empty.md", "data.bin", "moved.html", "new.txt"}
 
 
-def test_an_unchanged_source_is_not_read_again(index, corpus):
-    before = index.commit(index.ingest(corpus))
+def test_an_unchanged_source_is_not_read_again(template, published, corpus):
+    index, before = published, template[2]
     for name in ("a.txt", "sub/a.txt", "page.html"):
         stamp = (corpus / name).stat()
         (corpus / name).write_bytes(b"X" * stamp.st_size)  # reading it would show
@@ -147,8 +176,8 @@ def test_an_unchanged_source_is_not_read_again(index, corpus):
     assert result.draft.tables[0] == before.table("documents")
 
 
-def test_deleted_is_decided_within_one_source(index, corpus, tmp_path):
-    index.commit(index.ingest(corpus))
+def test_deleted_is_decided_within_one_source(published, tmp_path):
+    index = published
     (tmp_path / "other.txt").write_text("Of another source.")
     result = index.ingest(tmp_path / "other.txt")
     assert (result.counts.new, result.counts.deleted) == (1, 0)
@@ -196,15 +225,17 @@ def test_changed_labels_are_a_change_and_keep_the_text(index, tmp_path):
     assert index.documents(result)["a"]["text_hash"] == index.documents(first)["a"]["text_hash"]
 
 
-def test_other_chunk_settings_chunk_the_stored_texts_without_reading_the_source(index, corpus):
-    index.commit(index.ingest(corpus))
+def test_other_chunk_settings_chunk_the_stored_texts_without_reading_the_source(published, corpus):
+    index = published
     result = index.ingest(corpus, chunk=ChunkSettings(ct_min=1, ct_max=5))
     assert (result.counts.converted, result.counts.unchanged) == (0, 6)
     assert SnapshotView(index.store, result.draft).table("chunks").num_rows > 3
     assert result.todo_texts == 3
 
 
-def test_converters_that_hang_crash_and_overflow_cost_their_document(index, corpus, monkeypatch):
+def test_converters_that_hang_crash_and_overflow_cost_their_document(index, tmp_path, monkeypatch):
+    corpus = tmp_path / "bad"
+    corpus.mkdir()
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     for what in ("hang", "crash", "memory", "echo"):
         (corpus / f"{what}.html").write_text(f"<html><body>[{what}]</body></html>")
