@@ -36,7 +36,8 @@ class Text:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step made of one text: its tables by name, and a reason for each part that failed (then it is partial)."""
+    """What a step made of one text, or of one batch of a map step: its tables by name, and a reason for each part that
+    failed (then it is partial, and the next run makes it again)."""
 
     tables: Mapping[str, pa.Table]
     failures: tuple[str, ...] = ()
@@ -66,7 +67,7 @@ class StepContext:
 
 TextFunction = Callable[[Text, Mapping[str, pa.Table], "TextContext"], Mapping[str, pa.Table]]
 DocumentFunction = Callable[[Text, Mapping[str, pa.Table], StepContext], Awaitable[StepOutput]]
-MapFunction = Callable[[pa.Table, StepContext], Awaitable[Mapping[str, pa.Table]]]
+MapFunction = Callable[[pa.Table, StepContext], Awaitable[StepOutput]]
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,10 @@ class CorpusStep(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class MapStep(Step):
-    """Runs `run` over `inputs[0]`; rows with one value of `by` stay in one batch."""
+    """Runs `run` over `inputs[0]`; rows with one value of `by` stay in one batch.
+
+    A part that fails has a stand-in in the tables and a reason in `failures`: the run publishes what it has and counts
+    the failures, and the next run does the step again."""
 
     by: str
     batch_rows: int = 256
@@ -233,7 +237,9 @@ def resolve(steps: Sequence[AnyStep], models: ModelFingerprints) -> ResolvedPlan
     for step in steps:
         missing = [table for table in step.inputs if table not in producers and table not in SOURCE_TABLES]
         if missing:
-            raise ValueError(f"step {step.name!r} reads {missing[0]!r}, which no earlier step makes; made: {sorted(producers)}")
+            raise ValueError(
+                f"step {step.name!r} reads {missing[0]!r}, which no earlier step makes; made: {sorted(producers)}"
+            )
         own = fingerprint(
             {
                 "name": step.name,
@@ -253,7 +259,9 @@ def resolve(steps: Sequence[AnyStep], models: ModelFingerprints) -> ResolvedPlan
         prints[step.name] = own
         for spec in step.outputs:
             if spec.name in producers or spec.name in SOURCE_TABLES:
-                raise ValueError(f"table {spec.name!r} of step {step.name!r} is already made by {producers.get(spec.name, 'the source')!r}")
+                raise ValueError(
+                    f"table {spec.name!r} of step {step.name!r} is already made by {producers.get(spec.name, 'the source')!r}"
+                )
             producers[spec.name] = step.name
         kept.append(step)
     return ResolvedPlan(tuple(kept), prints, producers)

@@ -3,6 +3,10 @@
 from corpusmill import errors
 from corpusmill.errors import CorpusmillError, RunFailedError
 
+MAX_RETRIES = (
+    3  # of one call or task whose worker was lost: enough for preempted machines, an end for a poisonous input
+)
+
 
 def as_error(kind: str, message: str) -> CorpusmillError:
     """The error of that type, as it was raised in a worker."""

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -16,16 +17,16 @@ from corpusmill.grouping import whole_keys
 from corpusmill.models.factory import build_models
 from corpusmill.planning import made_from, resolved_plan, table_methods
 from corpusmill.run import Progress, RunSpec
-from corpusmill.steps import MapStep, ResolvedPlan, StepContext
+from corpusmill.steps import MapStep, ResolvedPlan, StepContext, StepOutput
 from corpusmill.store import layout
-from corpusmill.store.draft import Draft
+from corpusmill.store.draft import MAX_REASONS, Draft
 from corpusmill.store.manifest import FileEntry, TableEntry
 from corpusmill.store.objects import open_store
 from corpusmill.store.sorting import sorted_batches
 from corpusmill.store.tables import write_table_file
 from corpusmill.store.view import SnapshotView
 from ray_actors.cluster import cpu_share
-from ray_actors.failures import as_error, root_cause
+from ray_actors.failures import MAX_RETRIES, as_error, root_cause
 from ray_actors.ledger import start_ledger
 from ray_actors.progress import live_progress
 from ray_actors.worker import ModelsFactory, Pools, Worker, start_pools
@@ -41,7 +42,17 @@ class ShardResult(BaseModel):
 
     shard: int
     files: dict[str, tuple[FileEntry, str]] = Field(default_factory=dict)
+    failures: int = 0
+    reasons: list[str] = Field(default_factory=list)
     error: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class _Flight:
+    """A shard under way: the place of its actor, and what to call it."""
+
+    place: int
+    what: str
 
 
 class MapActor:
@@ -66,7 +77,9 @@ class MapActor:
         result = ShardResult(shard=shard)
         try:
             outputs = await self._outputs(batches)
-            result.files = await asyncio.to_thread(self._write, outputs)
+            result.files = await asyncio.to_thread(self._write, [output.tables for output in outputs])
+            failures = [reason for output in outputs for reason in output.failures]
+            result.failures, result.reasons = len(failures), failures[:MAX_REASONS]
             self._done[str(shard)] = sum(batch.num_rows for batch in batches)
         except CorpusmillError as error:
             result.error = (type(error).__name__, str(error))
@@ -77,7 +90,7 @@ class MapActor:
     def _stop(self, reason: str) -> None:
         self._error = RunFailedError(reason)
 
-    async def _outputs(self, batches: Sequence[pa.Table]) -> list[Mapping[str, pa.Table]]:
+    async def _outputs(self, batches: Sequence[pa.Table]) -> list[StepOutput]:
         if self._error is not None:
             raise self._error
         tasks = [asyncio.create_task(self._one(batch)) for batch in batches]
@@ -87,7 +100,7 @@ class MapActor:
             for task in tasks:
                 task.cancel()
 
-    async def _one(self, batch: pa.Table) -> Mapping[str, pa.Table]:
+    async def _one(self, batch: pa.Table) -> StepOutput:
         return await self._step.run(batch, self._context)
 
     def _write(self, outputs: Sequence[Mapping[str, pa.Table]]) -> dict[str, tuple[FileEntry, str]]:
@@ -104,7 +117,7 @@ class MapActor:
 def run_map(
     spec: RunSpec, draft: Draft, step_name: str, progress: Progress, models_factory: ModelsFactory = build_models
 ) -> Draft:
-    """Run one map step; the draft with its tables and costs. Needs a running Ray (`ray_session`)."""
+    """Run one map step; the draft with its tables, failed parts and costs. Needs a running Ray (`ray_session`)."""
     started = time.monotonic()
     plan = resolved_plan(spec.settings)
     step = map_step(plan, step_name)
@@ -156,22 +169,27 @@ def _run_shards(
     shards: Iterator[list[pa.Table]],
     count: int,
 ) -> list[ShardResult]:
-    """All shards through `count` actors, a bounded number in flight. Raises the first error."""
+    """All shards through `count` actors, a bounded number in flight. Raises the first error.
+
+    A lost actor is restarted and has its shards again; a shard whose actor is lost more than `MAX_RETRIES` times ends
+    the run with its name.
+    """
     cpus = cpu_share(count + len(pools.embedding) + len(pools.clustering))
     actor: Any = ray.remote(MapActor).options(
-        num_cpus=cpus, max_restarts=-1, max_task_retries=-1, max_concurrency=_SHARDS_AT_ONCE
+        num_cpus=cpus, max_restarts=-1, max_task_retries=MAX_RETRIES, max_concurrency=_SHARDS_AT_ONCE
     )
     actors = [actor.remote(spec, step.name, pools, factory) for _ in range(count)]
-    flying: dict[Any, int] = {}  # result -> place of its actor
+    flying: dict[Any, _Flight] = {}  # by result
     results: list[ShardResult] = []
     try:
         for number, shard in enumerate(shards):
-            busy = [list(flying.values()).count(place) for place in range(count)]
-            if min(busy) >= _SHARDS_AT_ONCE:
+            if len(flying) >= count * _SHARDS_AT_ONCE:
                 results += _take(flying)
-                busy = [list(flying.values()).count(place) for place in range(count)]
+            busy = [sum(flight.place == place for flight in flying.values()) for place in range(count)]
             place = busy.index(min(busy))
-            flying[actors[place].run.remote(number, shard)] = place
+            first = shard[0].column(step.by)[0].as_py()
+            what = f"map step {step.name!r}, rows of {step.inputs[0]} from {step.by} {first!r} on (part {number})"
+            flying[actors[place].run.remote(number, shard)] = _Flight(place, what)
         while flying:
             results += _take(flying)
     finally:
@@ -180,16 +198,16 @@ def _run_shards(
     return sorted(results, key=lambda result: result.shard)
 
 
-def _take(flying: dict[Any, int]) -> list[ShardResult]:
+def _take(flying: "dict[Any, _Flight]") -> list[ShardResult]:
     """Wait for a shard to end; what has ended."""
     ready, _ = ray.wait(list(flying), num_returns=1)
     out = []
     for reference in ready:
-        del flying[reference]
+        flight = flying.pop(reference)
         try:
             result = ShardResult.model_validate_json(ray.get(reference))
         except ray.exceptions.RayError as error:
-            raise RunFailedError(f"a map worker failed: {root_cause(error)}") from error
+            raise RunFailedError(f"{flight.what}: the worker failed: {root_cause(error)}") from error
         if result.error is not None:
             raise as_error(*result.error)
         out.append(result)
@@ -197,7 +215,10 @@ def _take(flying: dict[Any, int]) -> list[ShardResult]:
 
 
 def _put(draft: Draft, spec: RunSpec, plan: ResolvedPlan, step: MapStep, results: Sequence[ShardResult]) -> None:
-    identity = made_from(step, plan, draft)
+    """Add the step's tables; with failed parts no `made_from` tells their inputs, so the next run makes them again."""
+    failures = sum(result.failures for result in results)
+    draft.fail_parts(failures, [f"{step.name}: {reason}" for result in results for reason in result.reasons])
+    identity = "" if failures else made_from(step, plan, draft)
     for table in step.outputs:
         files = [result.files[table.name] for result in results if table.name in result.files]
         digest = sum((RowsDigest.parse(file.rows, text) for file, text in files), RowsDigest())

@@ -117,9 +117,9 @@ def publish(
 ) -> Published:
     """Make the draft the snapshot that `ref` points at, by one conditional write.
 
-    Equal content, configuration and partial texts to the parent: nothing is written. Raises CommitConflictError if the
-    reference no longer points at `parent`, CommitUnknownError if it cannot be told whether the commit happened,
-    StoreUnavailableError if nothing could be written.
+    Content, configuration, partial texts and failed parts as the parent has them: nothing is written. Raises
+    CommitConflictError if the reference no longer points at `parent`, CommitUnknownError if it cannot be told whether
+    the commit happened, StoreUnavailableError if nothing could be written.
     """
     found = _read_ref(store, ref)
     _require_parent(store, found, parent, ref)
@@ -127,7 +127,7 @@ def publish(
     if (
         parent is not None
         and (digest, config_fingerprint) == (parent.digest, parent.config_fingerprint)
-        and draft.partial_texts == parent.partial_texts
+        and (draft.partial_texts, draft.map_failures) == (parent.partial_texts, parent.map_failures)
     ):
         return Published(parent, new=False)
     created = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -150,6 +150,8 @@ def publish(
         index_files=tuple(draft.index_files),
         counts=draft.counts,
         partial_texts=draft.partial_texts,
+        map_failures=draft.map_failures,
+        map_reasons=tuple(draft.map_reasons),
         costs=draft.costs,
     )
     manifest = _create(store, proposal)

@@ -5,6 +5,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from corpusmill.models.contracts import Usage
 from corpusmill.store.manifest import ArtifactEntry, Costs, Counts, IndexFileEntry, SegmentEntry, TableEntry
 
+MAX_REASONS = 20
+
 
 class Draft(BaseModel):
     """Artifacts, tables and files so far. Reading code treats a draft and a manifest alike (see SnapshotView)."""
@@ -16,6 +18,8 @@ class Draft(BaseModel):
     index_files: list[IndexFileEntry] = Field(default_factory=list)
     counts: Counts = Counts()
     partial_texts: int = 0
+    map_failures: int = 0  # parts that stand-ins replace
+    map_reasons: list[str] = Field(default_factory=list)
     costs: Costs = Costs()
 
     def add_segments(self, step: str, fingerprint: str, tables: tuple[str, ...], segments: list[SegmentEntry]) -> None:
@@ -33,6 +37,11 @@ class Draft(BaseModel):
     def put_index_file(self, entry: IndexFileEntry) -> None:
         others = [f for f in self.index_files if (f.step, f.name) != (entry.step, entry.name)]
         self.index_files = sorted([*others, entry], key=lambda f: (f.step, f.name))
+
+    def fail_parts(self, count: int, reasons: list[str]) -> None:
+        """Count failed parts of a map step; the first `MAX_REASONS` reasons of a run are kept."""
+        self.map_failures += count
+        self.map_reasons = [*self.map_reasons, *reasons][:MAX_REASONS]
 
     def spend(self, usage: Usage, embedded_texts: int = 0, seconds: float = 0.0) -> None:
         c = self.costs

@@ -106,6 +106,8 @@ class Manifest(_Frozen):
     index_files: tuple[IndexFileEntry, ...]
     counts: Counts
     partial_texts: int = 0
+    map_failures: int = 0  # parts of map steps that stand-ins replace until a later run succeeds
+    map_reasons: tuple[str, ...] = ()
     costs: Costs = Costs()
 
     def table(self, name: str) -> TableEntry:

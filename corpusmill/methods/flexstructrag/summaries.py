@@ -16,7 +16,7 @@ from corpusmill.methods.flexstructrag.settings import FlexSettings
 from corpusmill.methods.flexstructrag.tables import ENTITY_PARTS, ENTITY_TEXTS
 from corpusmill.methods.flexstructrag.tasks import MERGE_SUMMARY, MergeSummaryInput
 from corpusmill.models.contracts import LanguageModel
-from corpusmill.steps import MapStep, StepContext
+from corpusmill.steps import MapStep, StepContext, StepOutput
 
 if TYPE_CHECKING:
     from corpusmill.settings import Settings
@@ -35,7 +35,7 @@ def summary_step(settings: "Settings") -> MapStep:
     assert isinstance(own, FlexSettings)
     return MapStep(
         name="entity_texts",
-        version=1,
+        version=2,
         settings=MergedSummarySettings(tau_s=own.tau_s, fan_in=own.summary_fan_in),
         inputs=(ENTITY_PARTS.name,),
         outputs=(ENTITY_TEXTS,),
@@ -46,11 +46,11 @@ def summary_step(settings: "Settings") -> MapStep:
     )
 
 
-async def entity_texts(parts: pa.Table, ctx: StepContext) -> dict[str, pa.Table]:
+async def entity_texts(parts: pa.Table, ctx: StepContext) -> StepOutput:
     """One text for each entity of `parts` (ENTITY_PARTS rows, all of an entity together).
 
     `summarised` is false where the parts stand joined, and where more than `tau_s` of them have a node that the model
-    could not summarise: the task's rule then stands in for that node.
+    could not summarise: the task's rule then stands in for that node, and the failure is told.
     """
     own = ctx.settings
     assert isinstance(own, MergedSummarySettings)
@@ -58,6 +58,7 @@ async def entity_texts(parts: pa.Table, ctx: StepContext) -> dict[str, pa.Table]
     for row in parts.to_pylist():
         entities.setdefault(row["entity_id"], []).append((row["part_hash"], row["part"], row["name"]))
     model = ctx.models.language_model(MERGE_SUMMARY.role)
+    failures: list[str] = []
 
     async def describe(entity: str) -> dict[str, object]:
         ordered = sorted(entities[entity])
@@ -65,28 +66,33 @@ async def entity_texts(parts: pa.Table, ctx: StepContext) -> dict[str, pa.Table]
         if len(ordered) <= own.tau_s:
             text, summarised = "\n".join(texts), False
         else:
-            text, summarised = await summarise_parts(model, ordered[0][2], [h for h, *_ in ordered], texts, own.fan_in)
+            name = ordered[0][2]
+            text, wrong = await summarise_parts(model, name, [h for h, *_ in ordered], texts, own.fan_in)
+            failures.extend(f"entity {name!r} ({entity}): {reason}" for reason in wrong)
+            summarised = not wrong
         return {"entity_id": entity, "text": text, "parts": len(ordered), "summarised": summarised}
 
     rows = await ordered_map(describe, sorted(entities))
-    return {ENTITY_TEXTS.name: ENTITY_TEXTS.table(rows)}
+    return StepOutput({ENTITY_TEXTS.name: ENTITY_TEXTS.table(rows)}, tuple(sorted(failures)))
 
 
 async def summarise_parts(
     model: LanguageModel, name: str, hashes: list[str], texts: list[str], fan_in: int
-) -> tuple[str, bool]:
-    """(summary, whether the model made all of it) of parts sorted by hash, level by level up the tree."""
-    whole = True
+) -> tuple[str, list[str]]:
+    """(summary, a reason for each node that the model could not make) of parts sorted by hash, level by level.
+
+    `name` goes into every node: it must not depend on how many documents use which spelling.
+    """
+    failures: list[str] = []
 
     async def node(group: tuple[str, ...]) -> str:
-        nonlocal whole
         if len(group) == 1:
             return group[0]
         inputs = MergeSummaryInput(name=name, parts=group)
         try:
             made = (await model.generate(MERGE_SUMMARY, inputs, affinity=hashes[0])).value
-        except ModelOutputError:
-            whole = False
+        except ModelOutputError as error:
+            failures.append(str(error))
             made = MERGE_SUMMARY.rule(inputs)
         return " ".join(made.summary.split())
 
@@ -94,4 +100,4 @@ async def summarise_parts(
         groups = trie_groups(hashes, fan_in)
         texts = await ordered_map(node, [tuple(texts[at] for at in group) for group in groups])
         hashes = [hashes[group[0]] for group in groups]
-    return texts[0], whole
+    return texts[0], failures

@@ -173,7 +173,7 @@ ENTITY_PARTS = TableSpec(
     pa.schema(
         [
             required("entity_id", pa.string()),
-            required("name", pa.string()),
+            required("name", pa.string()),  # normal form of the least member: edits elsewhere do not change it
             required("part_hash", pa.string()),
             required("part", pa.string()),
         ]

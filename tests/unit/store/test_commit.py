@@ -51,6 +51,15 @@ def test_fewer_partial_texts_are_news(store: LocalStore) -> None:
     assert publish_draft(store, build_draft(store), first).new
 
 
+def test_a_failed_part_that_was_made_up_for_is_news_and_its_reason_is_kept(store: LocalStore) -> None:
+    draft = build_draft(store)
+    draft.fail_parts(30, [f"reason {k}" for k in range(30)])
+    first = publish_draft(store, draft).manifest
+    assert (first.map_failures, len(first.map_reasons), first.map_reasons[0]) == (30, 20, "reason 0")
+    assert not publish_draft(store, draft, first).new
+    assert publish_draft(store, build_draft(store), first).manifest.map_failures == 0
+
+
 def test_a_stale_parent_is_a_conflict(store: LocalStore) -> None:
     first = publish_draft(store, build_draft(store)).manifest
     publish_draft(store, build_draft(store), first, config="c2")

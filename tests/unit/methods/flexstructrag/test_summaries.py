@@ -49,8 +49,9 @@ class OneModel:
 def _run(model: CountingModel, texts: list[str], tau_s: int = 9, fan_in: int = 16) -> dict[str, object]:
     rows = [{"entity_id": "e", "name": "Apple", "part_hash": hash_text(t), "part": t} for t in texts]
     ctx = StepContext(MergedSummarySettings(tau_s=tau_s, fan_in=fan_in), "f", OneModel(model))  # type: ignore[arg-type]
-    (row,) = asyncio.run(entity_texts(ENTITY_PARTS.table(rows), ctx))["entity_texts"].to_pylist()
-    return row
+    output = asyncio.run(entity_texts(ENTITY_PARTS.table(rows), ctx))
+    (row,) = output.tables["entity_texts"].to_pylist()
+    return {**row, "failures": output.failures}
 
 
 def test_few_parts_are_joined_in_hash_order_without_a_call() -> None:
@@ -86,3 +87,6 @@ def test_a_node_that_fails_falls_back_to_the_rule_and_is_marked() -> None:
     row = _run(CountingModel(fails_on=texts[7]), texts)
     assert row["summarised"] is False
     assert row["text"]
+    (reason,) = row["failures"]
+    assert "Apple" in reason and "nonsense" in reason
+    assert _run(CountingModel(), texts)["failures"] == ()
