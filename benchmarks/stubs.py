@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from corpusmill.errors import ModelOutputError
+from corpusmill.hashing import fingerprint
 from corpusmill.methods.flexstructrag import tasks
 from corpusmill.models.budget import BudgetLike
 from corpusmill.models.cached import ResponseCacheLike
@@ -124,7 +125,7 @@ class StubEmbedder:
     """Random unit vectors, each a function of its text; no wait."""
 
     def __init__(self, settings: Settings) -> None:
-        self._fingerprint = embedder_fingerprint(settings)
+        self._fingerprint = fingerprint({"stub": embedder_fingerprint(settings)})  # its vectors must not pass for real
         self._dim = settings.embedder.dim or 384
 
     @property

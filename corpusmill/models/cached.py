@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
@@ -19,6 +20,10 @@ class ResponseCacheLike(Protocol):
     def get(self, model_fp: str, key: str) -> bytes | None: ...
 
     async def aput(self, model_fp: str, key: str, value: bytes) -> None: ...
+
+    def get_many(self, model_fp: str, keys: Sequence[str]) -> dict[str, bytes]: ...
+
+    async def aput_many(self, model_fp: str, items: Mapping[str, bytes]) -> None: ...
 
 
 class _Flight:

@@ -14,6 +14,7 @@ from corpusmill.models.contracts import ROLES, Embedder, LanguageModel, Role
 from corpusmill.models.embedded import EmbeddedModel
 from corpusmill.models.embedders import build_embedder, known_dim
 from corpusmill.models.embedders import embedder_fingerprint as _embedder_fingerprint
+from corpusmill.models.embedders.cached import CachedEmbedder
 from corpusmill.models.identity import language_model_fingerprint
 from corpusmill.models.limits import Gate, GatedModel, RateLimitedModel
 from corpusmill.models.metered import Meter, MeteredEmbedder, MeteredModel
@@ -121,7 +122,8 @@ def build_models(
         return MeteredModel(made[key], role, meter)
 
     def make_embedder() -> Embedder:
-        return MeteredEmbedder(embedder or build_embedder(settings.embedder), meter, owned=embedder is None)
+        own = MeteredEmbedder(embedder or build_embedder(settings.embedder), meter, owned=embedder is None)
+        return own if cache is None or settings.embedder.backend == "hash" else CachedEmbedder(own, cache)
 
     models = RunModels(make_model, make_embedder, cluster_pool)
     for role in ROLES:  # a missing key is told before any work is done

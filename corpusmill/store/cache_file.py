@@ -13,6 +13,7 @@ from corpusmill.errors import StoreUnavailableError
 
 _CLAIM_SECONDS = 120.0  # a claim of a process that died is free again after this
 _BUSY_SECONDS = 60.0
+_KEYS_A_QUERY = 512  # SQLite may be built for no more than 999 parameters
 _TABLES = """
 CREATE TABLE IF NOT EXISTS responses (
     model TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (model, key)
@@ -61,6 +62,18 @@ class CacheFile:
             query = "SELECT value, digest FROM responses WHERE model = ? AND key = ?"
             row: tuple[bytes, bytes] | None = self._reader.execute(query, (model, key)).fetchone()
             return row
+
+    def get_many(self, model: str, keys: Sequence[str]) -> dict[str, tuple[bytes, bytes]]:
+        """key -> (value, digest) of those keys that are there; one query for every `_KEYS_A_QUERY` keys."""
+        found: dict[str, tuple[bytes, bytes]] = {}
+        with self._reporting(), self._read_lock:
+            for at in range(0, len(keys), _KEYS_A_QUERY):
+                part = keys[at : at + _KEYS_A_QUERY]
+                marks = ",".join("?" * len(part))
+                query = f"SELECT key, value, digest FROM responses WHERE model = ? AND key IN ({marks})"
+                for key, value, digest in self._reader.execute(query, (model, *part)):
+                    found[key] = (value, digest)
+        return found
 
     def put(self, rows: Sequence[Row], place: str) -> None:
         """Store rows durably in one transaction; with a `place` they are pending for it."""

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import queue
 import threading
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ _SCHEMA = pa.schema(
     ]
 )
 _BATCH = 4096
-_FLUSH_ROWS = 20_000
+_FLUSH_ROWS = 8192  # of vectors of 3,072 dimensions: 100 MB
 
 
 @dataclass
@@ -51,8 +52,7 @@ class CacheStats:
 @dataclass(frozen=True)
 class _Put:
     model: str
-    key: str
-    value: bytes
+    items: Mapping[str, bytes]
     done: "Future[None]" = field(default_factory=Future)
 
 
@@ -95,21 +95,45 @@ class ResponseCache:
             self.stats.hits += 1
         return value
 
+    def get_many(self, model: str, keys: Sequence[str]) -> dict[str, bytes]:
+        """The responses that are there, by key, with one query for hundreds of keys."""
+        if self._store is not None and model not in self._loaded:
+            self.load(model)
+        found = {key: value for key in keys if (value := self._in_flight.get((model, key))) is not None}
+        rows = self._file.get_many(model, [key for key in dict.fromkeys(keys) if key not in found])
+        for key, (value, digest) in rows.items():
+            if _check(value) == digest:
+                found[key] = value
+            else:
+                self._corrupt(f"{self._file.path}: the response {key} of model {model}")
+        hits = sum(key in found for key in keys)
+        self.stats.hits += hits
+        self.stats.misses += len(keys) - hits
+        return found
+
     def put(self, model: str, key: str, value: bytes) -> "Future[None]":
         """Take a response; the future is done when it is on disk, or raises StoreUnavailableError."""
-        item = _Put(model, key, value)
+        return self.put_many(model, {key: value})
+
+    def put_many(self, model: str, items: Mapping[str, bytes]) -> "Future[None]":
+        """Take responses by key; the future is done when all are on disk, or raises StoreUnavailableError."""
+        item = _Put(model, items)
         with self._lock:
             if self._closed:
                 raise ValueError("the response cache is closed")
             self._start()
-            self._in_flight[model, key] = value
+            self._in_flight.update({(model, key): value for key, value in items.items()})
             self._queue.put(item)
-        self.stats.puts += 1
+        self.stats.puts += len(items)
         return item.done
 
     async def aput(self, model: str, key: str, value: bytes) -> None:
         """`put`, awaited until the response is on disk."""
         await asyncio.wrap_future(self.put(model, key, value))
+
+    async def aput_many(self, model: str, items: Mapping[str, bytes]) -> None:
+        """`put_many`, awaited until all are on disk."""
+        await asyncio.wrap_future(self.put_many(model, items))
 
     def load(self, model: str) -> int:
         """Take over what the store has for a model and this machine has not; how many objects that were."""
@@ -184,16 +208,18 @@ class ResponseCache:
         """The writer thread: everything that has queued up in one transaction."""
         while (first := self._queue.get()) is not None:
             batch = [first]
+            rows_taken = len(first.items)
             ended = False
-            while len(batch) < _BATCH and not self._queue.empty():
+            while rows_taken < _BATCH and not self._queue.empty():
                 item = self._queue.get()
                 if item is None:
                     ended = True
                     break
                 batch.append(item)
+                rows_taken += len(item.items)
             failure: BaseException | None = None
             try:
-                rows = [(item.model, item.key, item.value, _check(item.value)) for item in batch]
+                rows = [(p.model, key, value, _check(value)) for p in batch for key, value in p.items.items()]
                 self._file.put(rows, self._place)
             except BaseException as error:
                 failure = error
@@ -206,7 +232,8 @@ class ResponseCache:
 
     def _finish(self, batch: list[_Put], failure: BaseException | None) -> None:
         for item in batch:
-            self._in_flight.pop((item.model, item.key), None)
+            for key in item.items:
+                self._in_flight.pop((item.model, key), None)
             if failure is None:
                 item.done.set_result(None)
             else:

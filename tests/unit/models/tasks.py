@@ -1,7 +1,7 @@
 """A small task and scripted models for the tests of the middlewares."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -75,3 +75,9 @@ class DictCache:
 
     async def aput(self, model_fp: str, key: str, value: bytes) -> None:
         self.rows[model_fp, key] = value
+
+    def get_many(self, model_fp: str, keys: Sequence[str]) -> dict[str, bytes]:
+        return {key: self.rows[model_fp, key] for key in keys if (model_fp, key) in self.rows}
+
+    async def aput_many(self, model_fp: str, items: Mapping[str, bytes]) -> None:
+        self.rows |= {(model_fp, key): value for key, value in items.items()}

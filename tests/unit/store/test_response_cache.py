@@ -74,6 +74,25 @@ def test_flushed_while_open(tmp_path: Path, store: LocalStore) -> None:
             assert other.get("m", "k") == value(1)
 
 
+def test_many_at_once_as_one_by_one(tmp_path: Path, store: LocalStore) -> None:
+    items = {f"k{i}": value(i) for i in range(1300)}
+    with ResponseCache(tmp_path / "one", store) as cache:
+        done = cache.put_many("m", items)
+        assert cache.get_many("m", [*items, "none"]) == items
+        done.result(20)
+        assert cache.get_many("m", ["k7", "k7", "none"]) == {"k7": value(7)}
+        assert cache.get("m", "k1299") == value(1299)
+        assert cache.get_many("other", list(items)) == {}
+    with sqlite3.connect(tmp_path / "one" / "responses.sqlite") as db:
+        db.execute("UPDATE responses SET value = ? WHERE key = 'k1'", (b"{}",))
+    db.close()
+    with ResponseCache(tmp_path / "one") as cache:
+        assert cache.get_many("m", ["k1", "k2"]) == {"k2": value(2)}
+        assert (cache.stats.corrupt, cache.stats.hits, cache.stats.misses) == (1, 1, 1)
+    with ResponseCache(tmp_path / "two", store) as cache:
+        assert cache.get_many("m", list(items)) == items
+
+
 def test_a_killed_process_loses_only_what_was_in_flight(tmp_path: Path, store: LocalStore) -> None:
     """Puts that were acknowledged are there after kill -9, and the next process flushes them."""
     program = f"""
