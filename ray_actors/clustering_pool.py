@@ -9,6 +9,7 @@ import ray
 
 from corpusmill.settings import Settings
 from ray_actors.cluster import cpu_share, kept_actors
+from ray_actors.failures import MAX_RETRIES
 from ray_actors.replicas import Replicas
 
 SMALL_BYTES = 64 * 1024  # arguments of a call that shares a message with others
@@ -43,7 +44,7 @@ def clustering_replicas(settings: Settings) -> list[Any]:
         actor = ray.remote(ClusteringReplica).options(
             num_cpus=cpu_share(count + settings.ray.builders),
             max_restarts=-1,
-            max_task_retries=-1,
+            max_task_retries=MAX_RETRIES,
             max_concurrency=_THREADS,
         )
         return [actor.remote() for _ in range(count)]

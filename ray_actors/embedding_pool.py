@@ -13,6 +13,7 @@ from corpusmill.models.contracts import EmbedKind
 from corpusmill.models.embedders import build_embedder, embedder_fingerprint, known_dim
 from corpusmill.settings import EmbedderSettings, Settings
 from ray_actors.cluster import cpu_share, kept_actors
+from ray_actors.failures import MAX_RETRIES
 from ray_actors.replicas import Replicas
 
 HOSTED = ("minilm", "torch")  # back-ends that compute; an endpoint's client gains nothing from another process
@@ -37,7 +38,10 @@ def embedding_replicas(settings: Settings) -> list[Any]:
 
     def make() -> list[Any]:
         actor = ray.remote(EmbeddingReplica).options(
-            num_cpus=cpu_share(count + settings.ray.builders), max_restarts=-1, max_task_retries=-1, max_concurrency=4
+            num_cpus=cpu_share(count + settings.ray.builders),
+            max_restarts=-1,
+            max_task_retries=MAX_RETRIES,
+            max_concurrency=4,
         )
         threads = max(1, int(ray.cluster_resources().get("CPU", 1)) // count)
         return [actor.remote(settings.embedder, threads) for _ in range(count)]

@@ -22,7 +22,7 @@ from corpusmill.store.manifest import FileEntry, IndexFileEntry
 from corpusmill.store.objects import open_store
 from corpusmill.store.tables import file_entry
 from corpusmill.store.view import SnapshotView
-from ray_actors.failures import as_error, root_cause
+from ray_actors.failures import MAX_RETRIES, as_error, root_cause
 
 
 class TableBuildContext:
@@ -56,7 +56,7 @@ def run_build(spec: RunSpec, draft: Draft, step_name: str, progress: Progress) -
     identity = made_from(step, plan, draft)
     progress(ProgressEvent(step_name, 0, len(step.files), "files"))
     files: dict[str, FileEntry] = {}
-    task: Any = ray.remote(_build).options(num_cpus=1, max_retries=-1)
+    task: Any = ray.remote(_build).options(num_cpus=1, max_retries=MAX_RETRIES)
     try:
         for reference in task.remote(spec, draft, step_name):
             message = json.loads(ray.get(reference))

@@ -1,6 +1,7 @@
 """What all workers of a stage share, in one small actor: the budget, the counts behind the progress line, the stop."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -38,11 +39,25 @@ class Ledger:
         self._seen: dict[str, float] = {}
         self._open: dict[str, dict[int, Reservation]] = {}
         self._numbers = count()
+        self._starts: dict[str, int] = {}
         self._stop: str | None = None
 
     async def place(self, actor: str) -> int:
         """The number of an actor, from 0 by arrival; a restarted actor keeps its own."""
         return self._places.setdefault(actor, len(self._places))
+
+    async def begin(self, items: Sequence[str]) -> None:
+        """Work items that a worker starts, for the first time or again."""
+        for item in items:
+            self._starts[item] = self._starts.get(item, 0) + 1
+
+    async def end(self, items: Sequence[str]) -> None:
+        for item in items:
+            self._starts.pop(item, None)
+
+    async def unfinished(self) -> dict[str, int]:
+        """How often each work item was started that has not ended."""
+        return dict(self._starts)
 
     async def stop(self, reason: str) -> None:
         """Tell every worker with its next report."""
@@ -102,6 +117,12 @@ class LedgerClient:
     async def settle(self, reservation: Reservation, cost: float, calls: int) -> None:
         number = self._numbers.pop(id(reservation))
         await self._handle.settle.remote(self.worker, number, cost, calls)
+
+    async def begin(self, items: Sequence[str]) -> None:
+        await self._handle.begin.remote(items)
+
+    async def end(self, items: Sequence[str]) -> None:
+        await self._handle.end.remote(items)
 
     async def report(self, meter: MeterSnapshot, done: dict[str, int]) -> str | None:
         reason: str | None = await self._handle.report.remote(self.worker, meter, done)
