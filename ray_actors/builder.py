@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import ArtifactEntry, FileEntry
 from corpusmill.store.objects import open_store
 from ray_actors.cluster import cpu_share, quiet_data
-from ray_actors.failures import as_error, root_cause
+from ray_actors.failures import MAX_RETRIES, as_error, root_cause
 from ray_actors.ledger import start_ledger
 from ray_actors.progress import live_progress
 from ray_actors.worker import ModelsFactory, Pools, Worker, start_pools
@@ -55,9 +55,11 @@ class BuilderActor:
             self._started = True
             self._worker.start(self._builder.done, lambda reason: self._builder.stop(RunFailedError(reason)))
         items = [WorkItem.model_validate_json(text) for text in batch.column("item").to_pylist()]
+        await self._worker.client.begin([item.id for item in items])
         results = await asyncio.gather(*(self._builder.run_batch(item) for item in items))
         await self._worker.flush()
         await self._worker.report()
+        await self._worker.client.end([item.id for item in items])
         return pa.table({"result": [result.model_dump_json() for result in results]})
 
 
@@ -110,7 +112,11 @@ def work_items(todo: Sequence[FileEntry], texts: int, most: int, builders: int) 
 def _results(
     spec: RunSpec, draft: Draft, items: Sequence[WorkItem], pools: Pools, factory: ModelsFactory, dead_limit: int | None
 ) -> Iterator[BatchResult]:
-    """Run the items on the actor pool; results in the order in which they end."""
+    """Run the items on the actor pool; results in the order in which they end.
+
+    A lost actor is replaced and its items are built again; an item whose actor is lost more than `MAX_RETRIES` times
+    ends the run. What a builder sealed before is kept.
+    """
     from ray.data import ActorPoolStrategy, from_items
 
     if not items:
@@ -129,12 +135,25 @@ def _results(
             batch_size=None,
             batch_format="pyarrow",
             num_cpus=cpu_share(pools.workers + len(pools.embedding) + len(pools.clustering)),
+            max_restarts=-1,
+            max_task_retries=MAX_RETRIES,
         )
         try:
             for row in data.iter_rows():
                 yield BatchResult.model_validate_json(row["result"])
         except ray.exceptions.RayError as error:
-            raise RunFailedError(f"a document builder failed: {root_cause(error)}") from error
+            suspects = _suspects(items, ray.get(pools.ledger.unfinished.remote()))
+            raise RunFailedError(f"a document builder failed{suspects}: {root_cause(error)}") from error
+
+
+def _suspects(items: Sequence[WorkItem], starts: Mapping[str, int]) -> str:
+    """The work items that were started most often and never ended, most first, to be said in an error."""
+    often = [item for item in items if starts.get(item.id, 0) > MAX_RETRIES]
+    named = [
+        f"texts {item.start} to {item.start + item.count - 1} of {item.file.key} ({starts[item.id]} attempts)"
+        for item in sorted(often, key=lambda item: -starts[item.id])[:ITEMS_AT_ONCE]
+    ]
+    return f" again and again on {', '.join(named)}" if named else ""
 
 
 def _collect(results: Iterator[BatchResult], ledger: Any) -> list[BatchResult]:
