@@ -51,7 +51,7 @@ def spark_schema(schema: pa.Schema) -> "StructType":
 
 def local_frame(spark: "SparkSession", table: pa.Table, partitions: int) -> "DataFrame":
     """A frame of the driver's rows in at most `partitions` partitions: Spark makes one of each Arrow batch."""
-    before = spark.conf.get(_BATCH_ROWS)
+    before = spark.conf.get(_BATCH_ROWS) or ""
     spark.conf.set(_BATCH_ROWS, max(1, -(-table.num_rows // partitions)))
     try:
         return spark.createDataFrame(table.combine_chunks())
