@@ -13,7 +13,8 @@ from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import FileEntry
 
 # A live text that lacks a complete artifact of a document step. `segment` holds the text (rows are in its order, so
-# that a reader opens few files); `have` names the segments of the text and of each step that is complete for it.
+# that a reader opens few files); `missing`: steps without a complete artifact; `have` names the segments of the text
+# and of each step that is complete for it, and of a text step that is not: builders must take what there is.
 TODO = TableSpec(
     "todo",
     pa.schema(

@@ -1,31 +1,45 @@
 """The census: which segment owns which live text, and so the rows and digest of every artifact table.
 
-A text is live if a document has it. Of several segments that hold it, the first complete one in the order of ids owns
-it, else the first. Digests are additive and stand in the segments' indexes, so no table is read. The driver gets sums
-by partition and the list of segments that own something.
+A text is live if a document has it. Of several segments that hold it, one owns it: see store/ownership.py. Digests are
+additive and stand in the segments' indexes, so no table is read. The driver gets sums by partition and the list of
+segments that own something.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from corpusmill.digest import RowsDigest
+from corpusmill.errors import RunFailedError
 from corpusmill.planning import resolved_plan, table_methods
 from corpusmill.run import RunSpec
 from corpusmill.schemas import DOCUMENTS, TEXTS
 from corpusmill.steps import DocumentStep, ResolvedPlan, TextStep
 from corpusmill.store.draft import Draft
-from corpusmill.store.manifest import ArtifactEntry, Counts, TableEntry
+from corpusmill.store.manifest import ArtifactEntry, Counts, FileEntry, TableEntry
 from corpusmill.store.objects import ObjectStore, open_store
+from corpusmill.store.ownership import LINEAGE_COLUMNS, owner_rows, with_lineage
 from corpusmill.store.segments import INDEX_SCHEMA
-from spark_jobs.frames import SEGMENT, read_files, spark_schema
+from corpusmill.store.tables import iter_table_file
+from spark_jobs.frames import SEGMENT, local_frame, plain_schema, read_files, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_INDEX = pa.schema([INDEX_SCHEMA.field(name) for name in ("text_hash", "complete", "tables")])
+_ARTIFACTS = plain_schema(
+    pa.schema(
+        [
+            pa.field("step", pa.string()),
+            pa.field("segment", pa.string()),
+            *(INDEX_SCHEMA.field(name) for name in LINEAGE_COLUMNS),
+        ]
+    )
+)
+_OWNED = pa.schema([field for field in _ARTIFACTS if field.name != "made_from"])
 _SUMS = pa.schema(
     [
         pa.field("step", pa.string()),
@@ -35,6 +49,9 @@ _SUMS = pa.schema(
         pa.field("segments", pa.list_(pa.string())),
     ]
 )
+
+
+_KINDS = [_ARTIFACTS.field(name).type for name in LINEAGE_COLUMNS]
 
 
 @dataclass
@@ -57,23 +74,63 @@ def owned_texts(
     documents: "DataFrame",
     artifacts: list[ArtifactEntry],
 ) -> "DataFrame":
-    """(step, text_hash, segment, complete, tables) of every live text that the steps' segments hold, by its owner."""
-    from pyspark.sql import Window
+    """(step, segment, text_hash, complete, tables) of every live text and step, by its owner. `artifacts` are those of
+    all steps: what one step made counts only with what it was made from."""
     from pyspark.sql import functions as f
 
-    files = [(f"{a.step}/{segment.id}", segment.index) for a in artifacts for segment in a.segments]
-    place = f.split(f.col(SEGMENT), "/")
-    rows = read_files(spark, store, files, _INDEX, partitions).select(
-        place[0].alias("step"), place[1].alias("segment"), *_INDEX.names
-    )
+    files = [(a.step, segment.id, segment.index) for a in artifacts for segment in a.segments]
+    steps, segments, entries = zip(*files, strict=True) if files else ((), (), ())
+    listing = {"step": steps, "segment": segments, "file": [entry.model_dump_json() for entry in entries]}
+    table = pa.table({name: pa.array(values, pa.string()) for name, values in listing.items()})
+    read = local_frame(spark, table, partitions).mapInArrow(partial(_read, store=store), spark_schema(_ARTIFACTS))
     live = documents.select("text_hash").where(f.col("text_hash").isNotNull()).distinct()
-    first = Window.partitionBy("text_hash", "step").orderBy(f.col("complete").desc(), "segment")
-    ranked = rows.join(live, "text_hash", "left_semi").withColumn("rank", f.row_number().over(first))
-    return ranked.where("rank = 1").drop("rank")
+    rows = read.join(live, "text_hash", "left_semi").select(*_ARTIFACTS.names)
+    by_text = rows.repartition(partitions, "text_hash").sortWithinPartitions("text_hash")
+    return by_text.mapInArrow(_owning_rows, spark_schema(_OWNED))
+
+
+def _read(batches: Iterator[pa.RecordBatch], store: ObjectStore) -> Iterator[pa.RecordBatch]:
+    """(step, segment, file) to the rows of these segment indexes."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            for found in iter_table_file(store, FileEntry.model_validate_json(row["file"]), LINEAGE_COLUMNS):
+                index = with_lineage(pa.Table.from_batches([found])).select(LINEAGE_COLUMNS).combine_chunks()
+                names = [pa.array([row[name]] * index.num_rows, pa.string()) for name in ("step", "segment")]
+                yield pa.RecordBatch.from_arrays(
+                    [*names, *(column.cast(kind).chunk(0) for column, kind in zip(index.columns, _KINDS, strict=True))],
+                    schema=_ARTIFACTS,
+                )
+
+
+def _owning_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of rows sorted by text, those that count. The last text of a batch waits for the next: it may go on there."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        last = batch.column("text_hash")[-1]
+        start = pc.index(batch.column("text_hash"), last).as_py()
+        if start:
+            yield from _chosen([*held, batch.slice(0, start)])
+            held = []
+        elif held and held[0].column("text_hash")[0] != last:
+            yield from _chosen(held)
+            held = []
+        held.append(batch.slice(start))
+    if held:
+        yield from _chosen(held)
+
+
+def _chosen(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = pa.Table.from_batches(batches)
+    yield from rows.take(owner_rows(rows)).select(_OWNED.names).to_batches()
 
 
 def census(spark: "SparkSession", spec: RunSpec, draft: Draft, plan: ResolvedPlan | None = None) -> Draft:
-    """The draft with an entry for each artifact table, its counts, and only those segments that own a live text."""
+    """The draft with an entry for each artifact table, its counts, and only those segments that own a live text.
+
+    Raises RunFailedError if live texts have no artifact of a step of the plan, complete or not.
+    """
     store = open_store(spec.index, spec.settings.store)
     plan = plan or resolved_plan(spec.settings)
     draft = draft.model_copy(deep=True)
@@ -82,6 +139,7 @@ def census(spark: "SparkSession", spec: RunSpec, draft: Draft, plan: ResolvedPla
     sums = _sums(owned)
     draft.artifacts = [_owning(artifact, sums.get(artifact.step, _StepSums())) for artifact in draft.artifacts]
     draft.counts, draft.partial_texts = _counts(documents, owned)
+    _refuse_missing(plan, sums, draft.counts.texts)
     for artifact in draft.artifacts:
         for table in artifact.tables:
             digest = sums.get(artifact.step, _StepSums()).tables.get(table, RowsDigest())
@@ -133,6 +191,14 @@ def _add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows.append({"step": name, "rows": step.texts, "segments": sorted(step.segments)})
         rows += [{"step": name, "table": t, "rows": d.rows, "digest": d.hex} for t, d in step.tables.items()]
     yield pa.RecordBatch.from_pylist(rows, schema=_SUMS)
+
+
+def _refuse_missing(plan: ResolvedPlan, sums: dict[str, _StepSums], texts: int) -> None:
+    steps = [TEXTS.name, *(step.name for step in plan.steps if isinstance(step, TextStep | DocumentStep))]
+    lacking = {step: texts - sums.get(step, _StepSums()).texts for step in steps}
+    said = [f"{count} of step {step!r}" for step, count in lacking.items() if count]
+    if said:
+        raise RunFailedError(f"of {texts} live texts, artifacts are missing: {', '.join(said)}; nothing was published")
 
 
 def _owning(artifact: ArtifactEntry, sums: _StepSums) -> ArtifactEntry:

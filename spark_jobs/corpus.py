@@ -116,10 +116,11 @@ class _Runner:
         """How many texts each step's segments own, for the steps that this one reads; `owners` says which."""
         if self.owners is None:
             steps = {table.artifact for table in self.draft.tables if table.name in self.step.inputs}
-            artifacts = [a for a in self.draft.artifacts if a.step in steps]
+            artifacts = self.draft.artifacts
             partitions = self.spec.settings.spark.partitions
             found = owned_texts(self.spark, self.store, partitions, self.frames["documents"], artifacts)
-            self.owners = self._keep(found.select("step", "text_hash", "segment"))
+            mine = found.where(found["step"].isin([step for step in steps if step]))
+            self.owners = self._keep(mine.select("step", "text_hash", "segment"))
             self.owned = {row["step"]: row["count"] for row in self.owners.groupBy("step").count().collect()}
         return self.owned
 

@@ -285,12 +285,16 @@ def _owned(run: _Run, documents: "DataFrame", artifacts: list[ArtifactEntry]) ->
     )
 
 
-def _have(owned: "DataFrame") -> "DataFrame":
-    """text_hash -> map of step to segment, of complete artifacts."""
+def _have(run: _Run, owned: "DataFrame") -> "DataFrame":
+    """text_hash -> `have`: map of step to owning segment, and `complete`: steps. Incomplete artifacts of document steps
+    are left out, since builders make these anew; of text steps they stay, since builders must take what is there."""
     from pyspark.sql import functions as f
 
-    pairs = owned.where("complete").groupBy("text_hash")
-    return pairs.agg(f.map_from_entries(f.array_sort(f.collect_list(f.struct("step", "segment")))).alias("have"))
+    text_steps = [step.name for step in run.text_steps.steps]
+    pairs = owned.where(f.col("complete") | f.col("step").isin(text_steps)).groupBy("text_hash")
+    entries = f.array_sort(f.collect_list(f.struct("step", "segment")))
+    whole = f.collect_list(f.when(f.col("complete"), f.col("step")))
+    return pairs.agg(f.map_from_entries(entries).alias("have"), whole.alias("complete"))
 
 
 def _run_missing(run: _Run, owned: "DataFrame", texts: int) -> int:
@@ -301,8 +305,8 @@ def _run_missing(run: _Run, owned: "DataFrame", texts: int) -> int:
     complete = owned.where(f.col("complete") & f.col("step").isin(names)).count() if names else 0
     if complete == len(names) * texts:
         return 0
-    missing = f.array_except(f.array(*map(f.lit, names)), f.map_keys("have"))
-    lacking = _have(owned).withColumn("missing", missing).where("size(missing) > 0")
+    missing = f.array_except(f.array(*map(f.lit, names)), "complete")
+    lacking = _have(run, owned).withColumn("missing", missing).where("size(missing) > 0")
     stored = next(artifact for artifact in _all_segments(run) if artifact.step == TEXTS.name)
     by_segment = lacking.select(f.col("have")[TEXTS.name].alias("id"), "text_hash", "missing").where("id is not null")
     grouped = by_segment.groupBy("id").agg(f.collect_list(f.struct("text_hash", "missing")).alias("texts"))
@@ -326,11 +330,12 @@ def _write_todo(run: _Run, owned: "DataFrame", result: IngestResult) -> None:
     """Live texts that lack a complete artifact of a document step, grouped by the segment that holds the text."""
     from pyspark.sql import functions as f
 
-    names = [step.name for step in run.plan.steps if isinstance(step, DocumentStep)]
-    if not names:
+    documents = [step.name for step in run.plan.steps if isinstance(step, DocumentStep)]
+    if not documents:
         return
-    missing = f.array_except(f.array(*map(f.lit, names)), f.map_keys("have"))
-    rows = _have(owned).withColumn("missing", missing).where("size(missing) > 0")
+    names = [*documents, *(step.name for step in run.text_steps.steps)]
+    rows = _have(run, owned).withColumn("missing", f.array_except(f.array(*map(f.lit, names)), "complete"))
+    rows = rows.where(f.size(f.array_except(f.array(*map(f.lit, documents)), "complete")) > 0)
     todo = rows.withColumn("segment", f.col("have")[TEXTS.name]).select(*TODO.schema.names)
     files, digest = write_table(todo.repartition(run.partitions, "segment"), run.store, run.spec.run, TODO)
     result.todo = list(files)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from corpusmill.digest import RowsDigest, rows_digest
+from corpusmill.errors import CorpusmillError
 from corpusmill.planning import TEXT_FINGERPRINT
 from corpusmill.run import RunSpec
 from corpusmill.schemas import DOCUMENTS, TEXTS
@@ -19,7 +21,7 @@ from corpusmill.sources.sandbox import Sandbox
 from corpusmill.steps import Text, TextContext, TextStep
 from corpusmill.store.manifest import SegmentEntry
 from corpusmill.store.objects import ObjectStore, open_store
-from corpusmill.store.segments import SegmentWriter, TextArtifact, list_segments, read_segment_index
+from corpusmill.store.segments import SegmentWriter, TextArtifact, conformed, list_segments, read_segment_index
 from spark_jobs.frames import plain_schema
 
 LISTED = pa.schema(
@@ -63,14 +65,37 @@ class TextSteps:
 
     def run(self, text: Text, only: frozenset[str] | None = None) -> Iterator[tuple[str, TextArtifact]]:
         """(step, artifact) of each step; `only` names the steps whose results are wanted (all run: later ones read
-        earlier ones' tables)."""
+        earlier ones' tables). A step that cannot take the text leaves empty tables and the reason, and those that read
+        them are incomplete like it: one text must not end the run."""
         tables: dict[str, pa.Table] = {}
+        digests: dict[str, RowsDigest] = {}
+        partial: dict[str, str] = {}  # table -> the step that left it incomplete
         for step in self.steps:
             inputs = {name: tables[name] for name in step.inputs if name in tables}
-            made = step.run(text, inputs, TextContext(step.settings, self.fingerprints[step.name]))
+            made, failures = self._made(step, text, inputs)
+            upstream = sorted({partial[name] for name in inputs if name in partial})
+            failures = (*failures, *(f"step {name!r} before it is incomplete" for name in upstream))
+            for name in made:
+                if failures:
+                    partial[name] = step.name
             tables |= made
+            for name in inputs.keys() - digests.keys():
+                digests[name] = rows_digest(inputs[name])
             if only is None or step.name in only:
-                yield step.name, TextArtifact(text.text_hash, made)
+                made_from = {name: digests[name] for name in inputs}
+                yield step.name, TextArtifact(text.text_hash, made, failures, made_from)
+
+    def _made(
+        self, step: TextStep, text: Text, inputs: Mapping[str, pa.Table]
+    ) -> tuple[dict[str, pa.Table], tuple[str, ...]]:
+        try:
+            found = step.run(text, inputs, TextContext(step.settings, self.fingerprints[step.name]))
+            return {spec.name: conformed(spec, found[spec.name], text.text_hash) for spec in step.outputs}, ()
+        except (CorpusmillError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - recorded with the text
+            reason = f"step {step.name!r} failed on it: {type(error).__name__}: {error}"
+            return {spec.name: spec.empty() for spec in step.outputs}, (reason,)
 
 
 def list_source(_: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[pa.RecordBatch]:

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 
 from corpusmill.digest import rows_digest
-from corpusmill.errors import ConfigError, GraphFramesNeededError
+from corpusmill.errors import ConfigError, GraphFramesNeededError, RunFailedError
 from corpusmill.graph.components import string_components
 from corpusmill.graph.forest import compatible_forest
 from corpusmill.hashing import content_id, hash_text
 from corpusmill.methods.flexstructrag.merge import MergeSettings, merge_step_of
 from corpusmill.methods.flexstructrag.merge_maps import block_id, member_id
+from corpusmill.methods.flexstructrag.tables import STATEMENTS
 from corpusmill.models.embedders import build_embedder
 from corpusmill.models.factory import model_fingerprints
 from corpusmill.names import normal_form
@@ -155,6 +156,8 @@ def _check_entities(view: SnapshotView, documents: list[Document], log: list[dic
     parts = view.table("entity_parts").to_pylist()
     assert len({(r["entity_id"], r["part_hash"]) for r in parts}) == len(parts)
     assert all(r["part_hash"] == hash_text(r["part"]) for r in parts)
+    least_of = {entity: min(own, key=lambda row: str(row["member_id"])) for entity, own in of_entity.items()}
+    assert all(r["name"] == least_of[r["entity_id"]]["normal"] for r in parts)
 
 
 FRUIT = (
@@ -219,6 +222,11 @@ def test_census_counts_live_texts_by_the_segment_that_owns_them(spark: "SparkSes
     put_segment(store, draft, SETTINGS, "hypergraph", [artifact(partial, "window 1: nonsense")])
     put_segment(store, draft, SETTINGS, "hypergraph", [artifact(dead)])
     put_segment(store, draft, SETTINGS, "hypergraph", [artifact(document("kept", "Lost"))])
+    with pytest.raises(RunFailedError, match=r"of 3 live texts, .*1 of step 'texts', 1 of step 'chunks'"):
+        census(spark, spec, draft)
+    for step in ("texts", *(s.name for s in plan.steps if isinstance(s, TextStep | DocumentStep))):
+        if step != "hypergraph":
+            put_segment(store, draft, SETTINGS, step, [TextArtifact(partial.text_hash, {})])
     counted = census(spark, spec, draft)
     table = next(t for t in counted.tables if t.name == "local_entities")
     view = SnapshotView(store, counted)
@@ -233,6 +241,43 @@ def test_census_counts_live_texts_by_the_segment_that_owns_them(spark: "SparkSes
     assert len(artifacts.segments) == 2
     put_segment(store, draft, SETTINGS, "hypergraph", [artifact(document("partial", "Two"))])
     assert next(t for t in census(spark, spec, draft).tables if t.name == "local_entities").rows == 2
+
+
+def test_census_and_view_take_the_tables_of_one_build(spark: "SparkSession", tmp_path: Path) -> None:
+    vector = np.eye(1, DIM, dtype=np.float32)[0]
+
+    def document(entity: str) -> Document:
+        return Document("one", "text", (Entity(entity, entity, vector),))
+
+    spec, draft = tiny_index(tmp_path, [document("Any")], SETTINGS)
+    draft.artifacts = [a for a in draft.artifacts if a.step not in ("extract", "hypergraph")]
+    store, plan = open_store(str(tmp_path)), resolved_plan(SETTINGS)
+    text_hash = document("Any").text_hash
+
+    def statements(value: str) -> TextArtifact:
+        row: dict[str, object] = {
+            "text_hash": text_hash, "hyperedge_id": value, "ordinal": 0, "chunk_id": "c", "text": value, "start": 0,
+            "end": 1, "entities": [],
+        }  # fmt: skip
+        return TextArtifact(text_hash, {"statements": STATEMENTS.table([row])})
+
+    def entities(value: str) -> TextArtifact:
+        made_from = {"statements": rows_digest(statements(value).tables["statements"])}
+        tables = entity_tables(document(value), plan.spec("entity_vectors"))
+        return TextArtifact(text_hash, {"local_entities": tables["local_entities"]}, made_from=made_from)
+
+    put_segment(store, draft, SETTINGS, "hypergraph", [entities("Lost")])
+    put_segment(store, draft, SETTINGS, "extract", [statements("New")])
+    with pytest.raises(RunFailedError, match="missing: 1 of step 'hypergraph'"):
+        census(spark, spec, draft)
+    put_segment(store, draft, SETTINGS, "hypergraph", [entities("New")])
+    counted = census(spark, spec, draft)
+    for source in (draft, counted):
+        view = SnapshotView(store, source)
+        assert [row["name"] for row in view.table("local_entities").to_pylist()] == ["New"]
+    entry = next(t for t in counted.tables if t.name == "local_entities")
+    assert entry.digest == rows_digest(SnapshotView(store, counted).table("local_entities")).hex
+    assert run_corpus(spark, spec, draft, ["merge"], None).counts.documents == 1
 
 
 def test_census_of_nothing_gives_empty_tables(spark: "SparkSession", tmp_path: Path) -> None:

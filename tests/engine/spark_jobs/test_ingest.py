@@ -5,14 +5,17 @@ import os
 import random
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 
 from corpusmill.digest import RowsDigest
 from corpusmill.errors import SourceError
+from corpusmill.planning import resolved_plan
 from corpusmill.run import RunSpec
 from corpusmill.settings import ChunkSettings, ConvertSettings, Settings, SparkSettings
 from corpusmill.sources.listing import Source
+from corpusmill.steps import TextStep
 from corpusmill.store.commit import current, publish
 from corpusmill.store.objects import open_store
 from corpusmill.store.segments import read_segment_index
@@ -78,6 +81,13 @@ def published(spark, template, corpus, tmp_path):
     return made
 
 
+def text_steps_only(settings):
+    """The plan without what builders would have to make."""
+    plan = resolved_plan(settings)
+    steps = tuple(step for step in plan.steps if isinstance(step, TextStep))
+    return replace(plan, steps=steps, producers={spec.name: step.name for step in steps for spec in step.outputs})
+
+
 class Index:
     """An index that this test fills: `ingest` runs one, `commit` publishes its texts and documents."""
 
@@ -102,7 +112,7 @@ class Index:
         return ingest(self.spark, self.spec, **({"worker": worker} if worker else {}))
 
     def commit(self, result):
-        draft = census(self.spark, self.spec, result.draft)
+        draft = census(self.spark, self.spec, result.draft, text_steps_only(self.settings))
         common = {"config": {}, "config_fingerprint": "c", "methods": [], "models": {}, "embedder": "e", "dim": 4}
         parent = current(self.store)
         return publish(self.store, draft, run=self.spec.run, parent=parent, corpusmill_version="0", **common).manifest
@@ -246,6 +256,40 @@ def test_converters_that_hang_crash_and_overflow_cost_their_document(index, tmp_
         assert (row["outcome"], row["attempts"]) == ("quarantined", 2)
         assert reason in row["reason"]
     assert rows["echo.html"]["outcome"] == "indexed"
+
+
+def test_a_text_that_crashes_a_text_step_is_partial_with_the_reason_until_the_step_takes_it(
+    index, tmp_path, monkeypatch
+):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "good.txt").write_text("A quiet text.")
+    (source / "bad.txt").write_text("A text to crash on.")
+
+    def crashing(settings):
+        plan = resolved_plan(settings)
+        whole = next(step for step in plan.steps if step.name == "chunks").run
+
+        def run(text, tables, context):
+            return whole(text, tables, context) if "crash" not in text.text else 1 // 0
+
+        return replace(plan, steps=tuple(replace(s, run=run) if s.name == "chunks" else s for s in plan.steps))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("spark_jobs.ingest.resolved_plan", crashing)
+        result = index.ingest(source)
+    hashes = {path: row["text_hash"] for path, row in index.documents(result).items()}
+    rows = [row for file in result.todo for row in read_table_file(index.store, file).to_pylist()]
+    assert {row["text_hash"]: "chunks" in row["missing"] for row in rows} == {
+        hashes["good.txt"]: False,
+        hashes["bad.txt"]: True,
+    }
+    assert all("chunks" in dict(row["have"]) for row in rows)
+    found = {row["path"]: row for row in SnapshotView(index.store, index.commit(result)).documents()}
+    assert (found["good.txt"]["outcome"], found["bad.txt"]["outcome"]) == ("indexed", "partial")
+    assert "ZeroDivisionError" in found["bad.txt"]["reason"]
+    view = SnapshotView(index.store, index.ingest(source).draft)
+    assert view.partial_texts() == {} and view.table("chunks").num_rows == 2
 
 
 def test_a_missing_source_is_an_error_of_the_caller(index, tmp_path):
