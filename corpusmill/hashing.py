@@ -24,7 +24,7 @@ def hash_text(text: str) -> str:
 
 
 def content_id(kind: str, *parts: str | int) -> str:
-    """The id of a thing of `kind` made of `parts`; parts are length-prefixed, so ("ab", "c") differs from ("a", "bc")."""
+    """The id of a thing of `kind` made of `parts`; each has its length before it: ("ab", "c") is not ("a", "bc")."""
     h = hashlib.blake2b(digest_size=16, person=kind.encode()[:16])
     for part in parts:
         raw = str(part).encode("utf-8", "surrogatepass")

@@ -1,7 +1,7 @@
 """What a run is: the specification that every stage reads, and what the stages report."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
@@ -77,7 +77,7 @@ class ProgressEvent:
     done: int
     total: int | None = None
     unit: str = "documents"
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     embedded_texts: int = 0
     message: str | None = None
 

@@ -51,7 +51,7 @@ DOCUMENTS = TableSpec(
             required("metadata", pa.string()),  # canonical JSON
             required("metadata_hash", pa.string()),
             required("labels", pa.list_(pa.string())),  # sorted; empty: everyone may read
-            required("outcome", pa.string()),  # indexed | empty | quarantined   (partial is known by the step artifacts)
+            required("outcome", pa.string()),  # indexed, empty or quarantined; partial is told by the artifacts
             pa.field("reason", pa.string()),
             required("attempts", pa.int32()),
         ]

@@ -259,9 +259,8 @@ def resolve(steps: Sequence[AnyStep], models: ModelFingerprints) -> ResolvedPlan
         prints[step.name] = own
         for spec in step.outputs:
             if spec.name in producers or spec.name in SOURCE_TABLES:
-                raise ValueError(
-                    f"table {spec.name!r} of step {step.name!r} is already made by {producers.get(spec.name, 'the source')!r}"
-                )
+                maker = producers.get(spec.name, "the source")
+                raise ValueError(f"table {spec.name!r} of step {step.name!r} is already made by {maker!r}")
             producers[spec.name] = step.name
         kept.append(step)
     return ResolvedPlan(tuple(kept), prints, producers)
