@@ -27,8 +27,8 @@ class SegmentEntry(_Frozen):
 
 
 class ArtifactEntry(_Frozen):
-    """The artifacts of a text or document step: of two segments that hold one text, the first listed that is complete
-    counts, else the first listed. Rows of texts that no live document has are not part of the snapshot."""
+    """The artifacts of a text or document step: of several segments that hold one text, one owns it (ownership.py
+    says which). Rows of texts that no live document has are not part of the snapshot."""
 
     step: str
     fingerprint: str

@@ -48,6 +48,7 @@ def verify(store: ObjectStore, manifest: Manifest, checks: Sequence[Check] = ())
     for entry in manifest.tables:
         if entry.artifact is None:
             problems += _check_table(store, entry)
+    problems += _check_lineage(view, manifest)
     problems += _check_references(view, manifest)
     for check in checks:
         problems += [Problem("method", getattr(check, "__name__", "check"), message) for message in check(view)]
@@ -131,6 +132,32 @@ def _check_artifact(view: SnapshotView, manifest: Manifest, artifact: ArtifactEn
         message = f"{len(missing)} live texts have no artifact, {min(missing)} among them"
         problems.append(Problem("reference", artifact.step, message))
     return problems
+
+
+def _check_lineage(view: SnapshotView, manifest: Manifest) -> Iterable[Problem]:
+    """What a step made of a text was made from the tables of that text that the snapshot has."""
+    producers = {table: artifact.step for artifact in manifest.artifacts for table in artifact.tables}
+    held: dict[str, dict[tuple[str, str], str]] = {}
+    for artifact in manifest.artifacts:
+        wrong: dict[str, str] = {}  # text -> table
+        for row in view.index_rows(artifact.step).select(["text_hash", "made_from"]).to_pylist():
+            for part in row["made_from"]:
+                table, step = part["name"], producers.get(part["name"], "")
+                if step and step not in held:
+                    held[step] = _owned_digests(view, step)
+                if held.get(step, {}).get((row["text_hash"], table)) != part["digest"]:
+                    wrong[row["text_hash"]] = table
+        if wrong:
+            first = min(wrong)
+            message = (
+                f"{len(wrong)} texts were made from other tables than the snapshot's, {first} from {wrong[first]!r}"
+            )
+            yield Problem("reference", artifact.step, message)
+
+
+def _owned_digests(view: SnapshotView, step: str) -> dict[tuple[str, str], str]:
+    rows = view.index_rows(step).select(["text_hash", "tables"]).to_pylist()
+    return {(row["text_hash"], part["name"]): part["digest"] for row in rows for part in row["tables"]}
 
 
 def _digests(store: ObjectStore, segment: SegmentEntry, table: str) -> dict[str, RowsDigest]:

@@ -1,10 +1,12 @@
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from corpusmill.digest import rows_digest
 from corpusmill.hashing import hash_text
 from corpusmill.schemas import CHUNKS, DOCUMENTS
 from corpusmill.store.commit import content_digest
@@ -14,7 +16,16 @@ from corpusmill.store.segments import SegmentWriter, TextArtifact, read_segment_
 from corpusmill.store.tables import digest_bytes, write_table_file
 from corpusmill.store.verify import verify
 from corpusmill.store.view import SnapshotView
-from tests.small_index import STEPS, TEXTS_OF, artifact_entries, build_draft, document, publish_draft, write_table
+from tests.small_index import (
+    STEPS,
+    TEXTS_OF,
+    artifact,
+    artifact_entries,
+    build_draft,
+    document,
+    publish_draft,
+    write_table,
+)
 
 ADA = hash_text(TEXTS_OF["a.txt"])
 
@@ -32,8 +43,8 @@ def test_a_sound_index(store: LocalStore, files: int, segments: int) -> None:
 
 def _objects(manifest: Manifest) -> list[FileEntry]:
     files = [f for t in manifest.tables for f in t.files] + [f.file for f in manifest.index_files]
-    for artifact in manifest.artifacts:
-        for segment in artifact.segments:
+    for held in manifest.artifacts:
+        for segment in held.segments:
             files += [segment.index, *segment.files.values()]
     return files
 
@@ -117,6 +128,22 @@ def test_a_manifest_that_says_something_else(store: LocalStore) -> None:
     assert {p.kind for p in verify(store, manifest.model_copy(update={"digest": "0"}))} == {"snapshot"}
     other_embedder = manifest.model_copy(update={"embedder": "other"})
     assert {p.kind for p in verify(store, other_embedder)} == {"snapshot"}
+
+
+def test_a_text_made_from_tables_of_another_build(store: LocalStore) -> None:
+    draft = build_draft(store)
+    draft.artifacts = [a for a in draft.artifacts if a.step != "statements"]
+    digests = {"chunks": rows_digest(artifact("chunks", TEXTS_OF["b.txt"]).tables["chunks"])}
+    writer = SegmentWriter(store, "statements", "fp-statements", STEPS["statements"])
+    for name in ("a.txt", "b.txt"):
+        writer.add(replace(artifact("statements", TEXTS_OF[name]), made_from=digests))
+    sealed = writer.seal()
+    assert sealed is not None
+    draft.add_segments("statements", "fp-statements", ("statements",), [sealed])
+    artifact_entries(store, draft)
+    (problem,) = verify(store, publish_draft(store, draft).manifest)
+    message = f"1 texts were made from other tables than the snapshot's, {ADA} from 'chunks'"
+    assert str(problem) == f"reference statements: {message}"
 
 
 def test_cross_references(store: LocalStore) -> None:
