@@ -90,7 +90,7 @@ class ModelsSettings(Section):
 
 
 class EmbedderSettings(Section):
-    """`minilm` runs on the CPU from an installed package, `torch` a local model; `openai` is any compatible endpoint."""
+    """`minilm`: an installed package, on the CPU; `torch`: a local model; `openai`: any compatible endpoint."""
 
     backend: Literal["minilm", "openai", "torch", "hash"] = "minilm"
     model: str | None = None
