@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MODES: tuple[str, ...] = ("hypergraph", "graph", "hybrid")
 STATEMENT_INDEX, EDGE_INDEX = "statement_index", "edge_index"
 NEAREST = 50  # statements by cosine that order entities and start the walk, thresholds aside
-KEPT_HEAD = 2  # passages that word and vector search keep in front of the walk's
+KEPT_HEAD = 1  # passages that word and vector search keep in front of the walk's
 MAX_SOURCES = 64  # statements of one entity that are given as its sources
 
 
@@ -138,8 +138,8 @@ class FlexRetriever:
     def fill(self, question: str, found: Found, k: int) -> list[Passage]:
         """The best `k` passages, ranked as `passage_ranking` says.
 
-        `diffusion` keeps the two best by words and meaning in front: an answer that one passage holds is found by
-        them, and what needs several passages by the walk.
+        `diffusion` keeps the best by words and meaning in front: an answer that one passage holds is found by it, and
+        what needs several passages by the walk.
         """
         fused = self.passages.scores(shorten(question), found.vector)
         best = sorted(fused, key=lambda row: (-fused[row], row))
