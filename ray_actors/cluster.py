@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,8 +143,12 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def quiet_data(settings: Settings) -> Iterator[None]:
-    """Progress is ours: Ray Data's bars and execution notes are off within the block."""
+    """Progress is ours: Ray Data's bars and execution notes are off within the block.
+
+    So is its warning that remote arguments will get names: until then they are the only way to bound retries.
+    """
     from ray.data import DataContext
+    from ray.util.annotations import RayDeprecationWarning
 
     context = DataContext.get_current()
     bars, context.enable_progress_bars = context.enable_progress_bars, False
@@ -152,7 +157,9 @@ def quiet_data(settings: Settings) -> Iterator[None]:
     if settings.run.log_level != "debug":
         logger.setLevel(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*ray_remote_args", category=RayDeprecationWarning)
+            yield
     finally:
         logger.setLevel(level)
         context.enable_progress_bars = bars
