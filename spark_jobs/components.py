@@ -98,6 +98,6 @@ def _by_graphframes(
 
         spark.sparkContext.setCheckpointDir(tempfile.mkdtemp(prefix="corpusmill-components-"))
     graph = GraphFrame(nodes.select("id"), numbered)
-    found = graph.connectedComponents(algorithm="graphframes", broadcastThreshold=-1, checkpointInterval=2)
+    found = graph.connectedComponents(algorithm="two_phase", broadcastThreshold=-1, checkpointInterval=2)
     groups = found.groupBy("component").agg(f.min("id").alias("least"))
     return found.join(groups, "component").select("id", "least")
