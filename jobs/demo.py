@@ -19,8 +19,8 @@ from typing import Any
 
 from corpusmill.errors import SourceError
 
-MAX_PARAMETERS = 4
-MAX_WORDS = 200  # of an operation's description
+MAX_PARAMETERS = 3
+MAX_WORDS = 150  # of an operation's description
 MAX_REPEATS = 6  # operations that may share a passage before it counts as boilerplate
 MAX_FIELD_WORDS = 40  # of one parameter's or field's description
 _SEE_ALSO = re.compile(

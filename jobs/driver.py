@@ -28,6 +28,8 @@ from corpusmill.store.manifest import Costs, Manifest
 from corpusmill.store.objects import ObjectStore, open_store
 from corpusmill.store.runs import RunFiles, RunState, RunStatus, now
 
+from .launch import SparkStages
+
 MAX_COMMIT_ROUNDS = 5
 
 
@@ -175,16 +177,20 @@ def _prepare(
 
 
 def _run(run: _Run, estimate: Estimate | None) -> RunOutcome:
-    from .launch import run_stage
+    with SparkStages(run.spec, run.report) as spark:
+        return _run_with(run, spark, estimate)
 
+
+def _run_with(run: _Run, spark: SparkStages, estimate: Estimate | None) -> RunOutcome:
     with run.stage("ingest"):
-        run_stage(run.spec, "ingest", run.report)
+        spark.run("ingest")
     ingest = run.files.ingest()
     _announce(run, ingest)
     _refuse_too_many_failures(run, ingest)
     if _nothing_to_do(run, ingest):
         return _unchanged(run, ingest)
-    draft = _build(run, ingest)
+    draft = _build(run, spark, ingest)
+    spark.close()
     published = _publish(run, draft)
     return _finish(run, ingest, draft, published, estimate)
 
@@ -246,7 +252,7 @@ def _unchanged(run: _Run, ingest: IngestResult) -> RunOutcome:
     return _outcome(run, ingest, parent, new=False, message=message, costs_of=Draft(), report_key=None)
 
 
-def _build(run: _Run, ingest: IngestResult) -> Draft:
+def _build(run: _Run, spark: SparkStages, ingest: IngestResult) -> Draft:
     from ray_actors.builder import build
     from ray_actors.cluster import ray_session
 
@@ -257,18 +263,18 @@ def _build(run: _Run, ingest: IngestResult) -> Draft:
                 draft = build(run.spec, draft, ingest.todo, ingest.todo_texts, run.report)
                 run.spent = draft.costs
         for group in stages(run.plan):
-            draft = _run_group(run, draft, group)
+            draft = _run_group(run, spark, draft, group)
             run.spent = draft.costs
     return draft
 
 
-def _run_group(run: _Run, draft: Draft, group: tuple[AnyStep, ...]) -> Draft:
+def _run_group(run: _Run, spark: SparkStages, draft: Draft, group: tuple[AnyStep, ...]) -> Draft:
     from ray_actors.indexing import run_build
     from ray_actors.mapping import run_map
 
     if not group or isinstance(group[0], CorpusStep):
         with run.stage("merge" if group else "census"):
-            return _corpus(run, draft, tuple(step.name for step in group))
+            return _corpus(run, spark, draft, tuple(step.name for step in group))
     (step,) = group
     if take_over(step, run.plan, draft, run.parent):
         return draft
@@ -277,18 +283,16 @@ def _run_group(run: _Run, draft: Draft, group: tuple[AnyStep, ...]) -> Draft:
         return runner(run.spec, draft, step.name, run.report)
 
 
-def _corpus(run: _Run, draft: Draft, steps: tuple[str, ...]) -> Draft:
+def _corpus(run: _Run, spark: SparkStages, draft: Draft, steps: tuple[str, ...]) -> Draft:
     """The corpus steps as a Spark application; a second one with GraphFrames where the pairs pass the bound."""
-    from .launch import run_stage
-
     run.files.put_draft(draft)
     try:
-        run_stage(run.spec, "corpus", run.report, steps=steps)
+        spark.run("corpus", steps)
     except GraphFramesNeededError as needed:
         run.report(ProgressEvent("merge", 0, message=str(needed)))
         package = run.spec.settings.spark.graphframes
         try:
-            run_stage(run.spec, "corpus", run.report, steps=steps, packages=package)
+            spark.run("corpus", steps, packages=package)
         except RunFailedError as error:
             raise RunFailedError(
                 f"{needed}; the second try with the package {package} failed (is it resolvable from here? else raise "

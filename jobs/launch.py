@@ -1,6 +1,7 @@
-"""Runs a Spark stage as a program of its own, so that its JVM ends with it, and brings its result or error back.
+"""Runs Spark stages in a program of their own, and brings progress, results and errors back.
 
-A stage program prints JSON lines: {"progress": …}, then {"done": true} or {"error": …}. Its log goes to a file.
+The program reads one JSON line a stage and prints JSON lines: {"progress": …}, then {"done": true} or {"error": …}.
+Its log goes to a file.
 """
 
 import json
@@ -13,56 +14,100 @@ from pathlib import Path
 from typing import IO
 
 from corpusmill import errors
-from corpusmill.models.contracts import Usage
 from corpusmill.run import Progress, ProgressEvent, RunSpec
 
 
-def run_stage(
-    spec: RunSpec, stage: str, progress: Progress, *, steps: tuple[str, ...] = (), packages: str | None = None
-) -> None:
-    """Run `python -m corpusmill_jobs.stage <stage>` for this run. Raises the error that the stage raised."""
-    command = [sys.executable, "-m", "corpusmill_jobs.stage", stage, "--index", spec.index, "--run", spec.run]
-    if steps:
-        command += ["--steps", ",".join(steps)]
-    if packages:
-        command += ["--packages", packages]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **store_environment(spec)}
-    with tempfile.NamedTemporaryFile("w+", prefix=f"corpusmill-{stage}-", suffix=".log", delete=False) as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+class SparkStages:
+    """Runs the Spark stages of one run: `python -m corpusmill_jobs.stage` for its index and run.
+
+    On a local master one program serves all stages, since a JVM that has run one is three times as fast at the next;
+    elsewhere each stage is an application of its own, so that no executor is held while Ray works.
+    """
+
+    def __init__(self, spec: RunSpec, progress: Progress) -> None:
+        self._spec = spec
+        self._progress = progress
+        self._process: subprocess.Popen[str] | None = None
+        self._log: IO[str] | None = None
+        self._packages: str | None = None
+
+    def __enter__(self) -> "SparkStages":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def run(self, stage: str, steps: tuple[str, ...] = (), packages: str | None = None) -> None:
+        """Run a stage to its end. Raises the error that it raised."""
+        if self._process is None or packages != self._packages:
+            self.close()
+            self._start(packages)
+        assert self._process is not None and self._process.stdin is not None and self._log is not None
         try:
-            error = _follow(process, stage, progress)
-        finally:
-            _stop(process)
-        if error is None and process.returncode != 0:
-            error = {
-                "type": "RunFailedError",
-                "message": f"stage {stage} ended with code {process.returncode}: {_tail(log)}",
-            }
-    if error is not None:
-        raise _as_exception(error, stage, log.name)
-    Path(log.name).unlink(missing_ok=True)
+            self._process.stdin.write(json.dumps({"stage": stage, "steps": steps}) + "\n")
+            self._process.stdin.flush()
+            error = self._follow(stage)
+        except BrokenPipeError:
+            error = self._ended(stage)
+        except BaseException:
+            self.close(at_once=True)
+            raise
+        if error is not None:
+            name = self._log.name
+            self.close(keep_log=True)
+            raise _as_exception(error, stage, name)
+        if not self._spec.settings.spark.master.startswith("local"):
+            self.close()
+
+    def close(self, *, at_once: bool = False, keep_log: bool = False) -> None:
+        """End the program, if one runs; its log goes with it unless it is needed to explain an error."""
+        if self._process is not None:
+            _stop(self._process, at_once)
+            self._process = None
+        if self._log is not None:
+            self._log.close()
+            if not keep_log:
+                Path(self._log.name).unlink(missing_ok=True)
+            self._log = None
+
+    def _start(self, packages: str | None) -> None:
+        spec = self._spec
+        command = [sys.executable, "-m", "corpusmill_jobs.stage", "--index", spec.index, "--run", spec.run]
+        if packages:
+            command += ["--packages", packages]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **store_environment(spec)}
+        self._packages = packages
+        self._log = tempfile.NamedTemporaryFile("w+", prefix="corpusmill-spark-", suffix=".log", delete=False)  # noqa: SIM115 - closed by close()
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment
+        )
+
+    def _follow(self, stage: str) -> dict[str, str] | None:
+        """Pass progress on until the stage is done (None) or failed (its error)."""
+        assert self._process is not None and self._process.stdout is not None
+        for message in _messages(self._process.stdout):
+            if "progress" in message:
+                p = message["progress"]
+                event = ProgressEvent(
+                    stage, p["done"], p.get("total"), p.get("unit", "tasks"), message=p.get("message")
+                )
+                self._progress(event)
+            elif "error" in message:
+                error: dict[str, str] = message["error"]
+                return error
+            elif "done" in message:
+                return None
+        return self._ended(stage)
+
+    def _ended(self, stage: str) -> dict[str, str]:
+        assert self._process is not None and self._log is not None
+        code = self._process.wait()
+        return {"type": "RunFailedError", "message": f"stage {stage} ended with code {code}: {_tail(self._log)}"}
 
 
 def store_environment(spec: RunSpec) -> dict[str, str]:
     """How the stage program finds the store before it has read the specification."""
     return {"CORPUSMILL_STAGE_STORE": spec.settings.store.model_dump_json()}
-
-
-def _follow(process: "subprocess.Popen[str]", stage: str, progress: Progress) -> dict[str, str] | None:
-    assert process.stdout is not None
-    error: dict[str, str] | None = None
-    for message in _messages(process.stdout):
-        if "progress" in message:
-            p = message["progress"]
-            progress(
-                ProgressEvent(
-                    stage, p["done"], p.get("total"), p.get("unit", "tasks"), Usage(), message=p.get("message")
-                )
-            )
-        elif "error" in message:
-            error = message["error"]
-    process.wait()
-    return error
 
 
 def _messages(lines: Iterator[str] | IO[str]) -> Iterator[dict]:
@@ -74,14 +119,23 @@ def _messages(lines: Iterator[str] | IO[str]) -> Iterator[dict]:
                 continue  # a library's own print: not ours to read
 
 
-def _stop(process: "subprocess.Popen[str]") -> None:
-    if process.poll() is None:
-        process.terminate()
+def _stop(process: "subprocess.Popen[str]", at_once: bool) -> None:
+    """Let it end by closing its input; end it if it does not."""
+    if process.stdin is not None:
         try:
-            process.wait(timeout=10)
+            process.stdin.close()
+        except BrokenPipeError:
+            at_once = True  # it has ended, or is about to
+    for end, patience in (
+        ((process.terminate, 10), (process.kill, None)) if at_once else ((None, 20), (process.kill, None))
+    ):
+        if end is not None:
+            end()
+        try:
+            process.wait(timeout=patience)
+            return
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            continue
 
 
 def _as_exception(error: dict[str, str], stage: str, log: str) -> Exception:

@@ -1,6 +1,7 @@
-"""One Spark stage as a program: `python -m corpusmill_jobs.stage ingest|corpus --index URI --run ID`.
+"""Spark stages as a program: `python -m corpusmill_jobs.stage [ingest|corpus] --index URI --run ID`.
 
-It reads runs/<run>/spec.json and the results of earlier stages from the store and writes its own there.
+With a stage it runs that one (for spark-submit); without, it serves the JSON lines that launch.py writes. A stage
+reads runs/<run>/spec.json and the results of earlier stages from the store and writes its own there.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from corpusmill.errors import CorpusmillError
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="corpusmill_jobs.stage", description=__doc__)
-    parser.add_argument("stage", choices=["ingest", "corpus"])
+    parser.add_argument("stage", choices=["ingest", "corpus"], nargs="?")
     parser.add_argument("--index", required=True)
     parser.add_argument("--run", required=True)
     parser.add_argument("--steps", default="")
@@ -32,43 +34,54 @@ def main(arguments: list[str] | None = None) -> int:
     out = os.fdopen(os.dup(1), "w", buffering=1)  # our own line; libraries may print what they like to stdout
     os.dup2(2, 1)
     try:
-        _run(args, out)
+        _serve(args, out)
     except CorpusmillError as error:
         traceback.print_exc()
         _say(out, {"error": {"type": type(error).__name__, "message": str(error)}})
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - the boundary of a process: every failure is reported to the driver
         traceback.print_exc()
-        reported = _python_cause(error)
-        _say(out, {"error": reported})
+        _say(out, {"error": _python_cause(error)})
         return 3
-    _say(out, {"done": True})
     return 0
 
 
-def _run(args: argparse.Namespace, out: TextIO) -> None:
+def _serve(args: argparse.Namespace, out: TextIO) -> None:
     from spark_jobs.session import spark_session
 
     raw = os.environ.get("CORPUSMILL_STAGE_STORE")
     store = open_store(args.index, StoreSettings.model_validate_json(raw) if raw else None)
     files = RunFiles(store, args.run)
     spec = files.spec()
-    spark = spark_session(spec.settings, f"corpusmill {args.stage} {args.run}", packages=args.packages)
-    stop = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(spark, out, stop), daemon=True)
-    watcher.start()
+    spark = spark_session(spec.settings, f"corpusmill {args.run}", packages=args.packages)
     try:
-        _run_in(spark, args, spec, files, store)
+        for stage, steps in _asked(args):
+            stop = threading.Event()
+            watcher = threading.Thread(target=_watch, args=(spark, out, stop), daemon=True)
+            watcher.start()
+            try:
+                _run_in(spark, stage, steps, spec, files, store)
+            finally:
+                stop.set()
+                watcher.join(timeout=5)
+            _say(out, {"done": True})
     finally:
-        stop.set()
-        watcher.join(timeout=5)
         spark.stop()
 
 
+def _asked(args: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
+    if args.stage is not None:
+        yield args.stage, [name for name in args.steps.split(",") if name]
+        return
+    for line in sys.stdin:
+        asked = json.loads(line)
+        yield asked["stage"], asked["steps"]
+
+
 def _run_in(
-    spark: "SparkSession", args: argparse.Namespace, spec: RunSpec, files: RunFiles, store: ObjectStore
+    spark: "SparkSession", stage: str, steps: list[str], spec: RunSpec, files: RunFiles, store: ObjectStore
 ) -> None:
-    if args.stage == "ingest":
+    if stage == "ingest":
         from spark_jobs.ingest import ingest
 
         files.put_ingest(ingest(spark, spec))
@@ -77,14 +90,13 @@ def _run_in(
     from spark_jobs.corpus import run_corpus
 
     parent = load_snapshot(store, spec.parent) if spec.parent is not None else None
-    steps = [name for name in args.steps.split(",") if name]
     files.put_draft(run_corpus(spark, spec, files.draft(), steps, parent))
 
 
 def _watch(spark: "SparkSession", out: TextIO, stop: threading.Event) -> None:
     """Report finished tasks of the stages that Spark knows of, twice a second."""
     tracker = spark.sparkContext.statusTracker()
-    seen: dict[int, tuple[int, int]] = {}
+    seen: dict[int, tuple[int, int]] = {}  # of this stage alone: nothing is active when it begins
     while not stop.wait(0.5):
         for number in tracker.getActiveStageIds():
             info = tracker.getStageInfo(number)
