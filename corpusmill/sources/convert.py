@@ -13,7 +13,7 @@ from corpusmill.sources.encodings import decode, normalised
 from corpusmill.sources.outcomes import ConversionError, ConversionRefused, Converted
 from corpusmill.sources.sandbox import Sandbox
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 _CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
 _HEADING = re.compile(r"^#[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 _SNIFFED = 64 * 1024

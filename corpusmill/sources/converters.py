@@ -13,24 +13,26 @@ _PASSWORD = re.compile(r"password|encrypt", re.IGNORECASE)
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 _EXTENSIONS = {PDF: ".pdf", HTML: ".html", EPUB: ".epub", DOCX: ".docx", PPTX: ".pptx", XLSX: ".xlsx"}
+_STRICT = (DOCX, PPTX, XLSX, EPUB)  # the first converter takes some broken ones of these for empty
 
 
 def convert_document(raw: bytes, media_type: str) -> Converted:
     """The text of a document as Markdown. Raises ConversionRefused with the reasons of both converters."""
-    reasons: list[str] = []
+    reasons: dict[str, str] = {}
     for converter in (first_converter, second_converter):
         try:
             text, title = converter(raw, media_type)
         except Exception as error:
-            reasons.append(f"{type(error).__name__}: {_short(error)}")
-            if _PASSWORD.search(str(error)):
+            reasons[converter.__name__] = reason = f"{type(error).__name__}: {_short(error)}"
+            if _PASSWORD.search(reason):
                 raise ConversionRefused("password-protected") from error
             continue
         if text.strip():
             return Converted(text, media_type, title or _first_heading(text))
-    if reasons and len(reasons) == 2:
-        raise ConversionRefused("cannot be converted: " + "; ".join(reasons))
-    return Converted("", media_type, None, "no text found" + (f" ({reasons[0]})" if reasons else ""))
+    said = "; ".join(reasons.values())
+    if first_converter.__name__ in reasons or (reasons and media_type in _STRICT):
+        raise ConversionRefused(f"cannot be converted: {said}")
+    return Converted("", media_type, None, "no text found" + (f" ({said})" if said else ""))
 
 
 def first_converter(raw: bytes, media_type: str) -> tuple[str, str | None]:

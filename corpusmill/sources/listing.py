@@ -18,6 +18,7 @@ from corpusmill.settings import Settings
 Kind = Literal["folder", "file", "glob", "prefix", "object"]
 Opener = Callable[[str], bytes]  # a location to its bytes; raises OSError, or StoreUnavailableError for an object
 RECORD_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".parquet")
+UNREADABLE = "unreadable"  # the version of a file that could not even be looked at
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -71,7 +72,7 @@ class Source:
         return _parse_local(os.path.abspath(os.path.expanduser(path)), text)
 
     def listing(self, settings: Settings) -> Iterator[Listed]:
-        """All documents, in a fixed order. Raises SourceError if the source cannot be read at all."""
+        """All documents, in a fixed order. Raises SourceError, also midway, if it cannot be told what they are."""
         from corpusmill.sources import files, records
 
         if self.kind in ("prefix", "object"):

@@ -36,6 +36,8 @@ _TEXT_BY_EXTENSION = {
     ".html": HTML,
     ".xhtml": HTML,
 }
+_NEVER_TEXT = (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".odt", ".ods", ".odp")
+_BLANK = b"\xef\xbb\xbf \t\r\n"
 _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -51,10 +53,11 @@ _PARTS = (("word/", DOCX), ("ppt/", PPTX), ("xl/", XLSX))
 
 
 def media_type(raw: bytes, path: str) -> str:
-    """The media type of a document. Raises ConversionRefused for pictures, archives and protected office files."""
+    """The media type of a document. Raises ConversionRefused for pictures, archives, protected office files, and a
+    name of a document format over a content of none."""
     extension = PurePosixPath(path).suffix.lower()
     head = raw[:1024]
-    if b"%PDF-" in head:
+    if head.lstrip(_BLANK).startswith(b"%PDF") or (b"%PDF-" in head and b" obj" in raw):
         return PDF
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _zipped(raw)
@@ -69,9 +72,10 @@ def media_type(raw: bytes, path: str) -> str:
             raise ConversionRefused(f"{kind}: a picture, and no text recognition is configured")
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         raise ConversionRefused("image/webp: a picture, and no text recognition is configured")
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if start.startswith((b"<!doctype html", b"<html")):
+    if head.lstrip(_BLANK).lower().startswith((b"<!doctype html", b"<html")):
         return HTML
+    if raw.strip() and extension in _NEVER_TEXT:
+        raise ConversionRefused(f"broken, or no {extension} document: its content does not begin as one")
     return _TEXT_BY_EXTENSION.get(extension, PLAIN)
 
 

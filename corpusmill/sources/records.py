@@ -7,6 +7,7 @@ no id, or repeats one is a quarantined document named by its place, `line:N`.
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,16 +15,19 @@ from corpusmill.errors import SourceError
 from corpusmill.hashing import canonical_json, hash_text
 from corpusmill.settings import Settings, SourceSettings
 from corpusmill.sources.encodings import normalised
-from corpusmill.sources.listing import Listed, Record, Source
+from corpusmill.sources.listing import UNREADABLE, Listed, Record, Source
 
 _PARQUET_ROWS = 256
 
 
 def list_records(source: Source, files: Iterator[Listed], settings: Settings) -> Iterator[Listed]:
-    """The records of each listed file in turn. A file that cannot be read is a document with that problem."""
+    """The records of each listed file in turn. Raises SourceError for a file that cannot be read, or not to its end:
+    the records that it may hold would pass for deleted ones."""
     several = source.kind == "glob"
     line = 0
     for file in files:
+        if file.version == UNREADABLE:
+            raise SourceError(f"cannot read records from {file.uri}: {file.problem}")
         if file.location is None:
             yield file
             continue
@@ -38,13 +42,9 @@ def list_records(source: Source, files: Iterator[Listed], settings: Settings) ->
             for number, row in rows:
                 line += 1
                 yield _listed(row, f"{prefix}line:{number}", line, source.uri, settings.source)
-        except (OSError, EOFError, ValueError) as error:
-            if number == 0 and not several:
-                raise SourceError(f"cannot read records from {file.uri}: {error}") from error
-            place = f"{prefix}line:{number + 1}"
-            yield Listed(
-                place, f"{source.uri}#{place}", "unreadable", problem=f"cannot be read: {error}", line=line + 1
-            )
+        except (OSError, EOFError, ValueError, NotImplementedError, zlib.error) as error:
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise SourceError(f"cannot read records from {file.uri} after line {number}: {why}") from error
 
 
 def _listed(row: object, place: str, line: int, uri: str, settings: SourceSettings) -> Listed:
@@ -55,8 +55,8 @@ def _listed(row: object, place: str, line: int, uri: str, settings: SourceSettin
     if key is None:
         have = ", ".join(sorted(map(str, row)))[:200]
         return _refused(place, line, uri, f"no id in column {settings.id_column!r}; columns: {have}", _json(row))
-    roles = {settings.id_column, settings.text_column, settings.title_column, settings.labels_column}
-    version = hash_text(_json([row, sorted(filter(None, roles)), settings.text_column]))
+    roles = [settings.id_column, settings.text_column, settings.title_column, settings.labels_column]
+    version = hash_text(_json([row, roles]))
     where = f"{uri}#{key}"
     text = row.get(settings.text_column)
     if not isinstance(text, str):

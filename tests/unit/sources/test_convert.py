@@ -11,6 +11,7 @@ import pytest
 
 from corpusmill.settings import ConvertSettings, Settings, SourceSettings
 from corpusmill.sources.convert import convert
+from corpusmill.sources.listing import Source
 from corpusmill.sources.outcomes import (
     ConversionCrashed,
     ConversionError,
@@ -18,6 +19,7 @@ from corpusmill.sources.outcomes import (
     ConversionRefused,
     ConversionTimedOut,
 )
+from corpusmill.sources.reading import DocumentReader
 from corpusmill.sources.sandbox import Sandbox
 from tests.shared import REPOSITORY, shared_data
 
@@ -110,6 +112,65 @@ def test_refusals_say_why(sandbox):
             convert(raw, path, SETTINGS, sandbox)
     with pytest.raises(ConversionRefused, match="max_bytes"):
         convert(b"xxxx", "x.txt", Settings(source=SourceSettings(max_bytes=3)), sandbox)
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        (b"%PDF-1.7 nothing else", "x.pdf"),
+        (b"%PDF nothing else", "x.pdf"),
+        (b"%PDF-1.7 nothing else", "x.txt"),
+        (b"%PDF-1.7\n1 0 obj << /Type /Catalog >> endobj\ntrailer << /Root 1 0 R >>\n%%EOF", "x.pdf"),
+        (b"nothing else", "x.pdf"),
+        (b"nothing else", "x.docx"),
+        (b"PK\x03\x04 nothing else", "x.docx"),
+        (b"PK nothing else", "x.xlsx"),
+    ],
+)
+def test_a_broken_document_is_refused_and_not_read_as_a_text(sandbox, raw, path):
+    with pytest.raises(ConversionRefused, match=r"cannot be converted|broken"):
+        convert(raw, path, SETTINGS, sandbox)
+
+
+@pytest.mark.parametrize("part", ["word/document.xml", "ppt/presentation.xml", "xl/workbook.xml"])
+def test_an_office_document_whose_parts_are_broken_is_refused(sandbox, part):
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr(part, "nothing else")
+    with pytest.raises(ConversionRefused, match="cannot be converted"):
+        convert(archive.getvalue(), "x.bin", SETTINGS, sandbox)
+
+
+def test_a_text_that_mentions_the_mark_of_a_pdf_stays_a_text(sandbox):
+    assert convert(b"A file begins with %PDF-1.7.", "x.md", SETTINGS, sandbox).media_type == "text/markdown"
+
+
+def test_a_pdf_with_a_password_is_quarantined_with_that_reason(sandbox, tmp_path):
+    (tmp_path / "x.pdf").write_bytes(encrypted_pdf())
+    source = Source.parse(str(tmp_path), SETTINGS)
+    listed = next(source.listing(SETTINGS))
+    row = DocumentReader("s", SETTINGS, source.opener(SETTINGS), sandbox).read("d", listed).row
+    assert (row["outcome"], row["attempts"]) == ("quarantined", 1)
+    assert "password" in str(row["reason"])
+
+
+def encrypted_pdf() -> bytes:
+    """One page, whose /Encrypt dictionary holds the keys of an unknown password (RC4, 40 bits)."""
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 200] /Contents 4 0 R >>",
+        b"<< /Length 32 >>\nstream\n" + bytes(range(100, 132)) + b"\nendstream",
+        b"<< /Filter /Standard /V 1 /R 2 /Length 40 /P -4 /O <" + b"41" * 32 + b"> /U <" + b"42" * 32 + b"> >>",
+    ]
+    made, offsets = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(made))
+        made += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    table = b"xref\n0 6\n0000000000 65535 f \n" + b"".join(b"%010d 00000 n \n" % at for at in offsets)
+    identity = b"<" + b"ab" * 16 + b">"
+    trailer = b"trailer\n<< /Size 6 /Root 1 0 R /Encrypt 5 0 R /ID [" + identity * 2 + b"] >>\n"
+    return made + table + trailer + b"startxref\n%d\n%%%%EOF\n" % len(made)
 
 
 def test_at_least_60_of_the_odd_documents_have_a_text(sandbox):

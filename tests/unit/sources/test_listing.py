@@ -1,9 +1,11 @@
 """What sources list: files, odd names, links, records and their faults."""
 
+import errno
 import gzip
 import json
 import os
 import socket
+import traceback
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -129,13 +131,96 @@ def test_gzip_and_parquet_hold_the_same_records(tmp_path):
     ]
 
 
-def test_a_cut_gzip_file_keeps_what_was_read(tmp_path):
-    whole = gzip.compress(
-        "".join(json.dumps({"id": f"{i}", "text": f"{i * 7919}"}) + "\n" for i in range(5000)).encode()
-    )
-    (tmp_path / "c.jsonl.gz").write_bytes(whole[: len(whole) // 2])
-    found = _list(tmp_path / "c.jsonl.gz")
-    assert found[0].path == "0" and found[-1].problem is not None
+def _many(number):
+    return "".join(json.dumps({"id": f"{i}", "text": f"{i * 7919}"}) + "\n" for i in range(number)).encode()
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_file_of_records_that_breaks_in_the_middle_ends_the_listing(tmp_path, several):
+    whole = gzip.compress(_many(5000))
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2 : len(whole) // 2 + 64] = b"\xff" * 64
+    for content in (whole[: len(whole) // 2], bytes(damaged)):
+        (tmp_path / "c.jsonl.gz").write_bytes(content)
+        with pytest.raises(SourceError, match=r"c\.jsonl\.gz after line \d+: .") as found:
+            _list(tmp_path / ("*.jsonl.gz" if several else "c.jsonl.gz"))
+        assert "\n" not in str(found.value)
+    pq.write_table(pa.Table.from_pylist([{"id": "a", "text": "one"}]), tmp_path / "c.parquet")
+    (tmp_path / "c.parquet").write_bytes((tmp_path / "c.parquet").read_bytes()[:-9])
+    with pytest.raises(SourceError, match=r"c\.parquet"):
+        _list(tmp_path / ("*.parquet" if several else "c.parquet"))
+
+
+def test_a_file_of_records_that_cannot_be_read_ends_the_listing(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(_many(2))
+    assert len(_list(tmp_path / "*.jsonl")) == 2
+    (tmp_path / "b.jsonl").symlink_to("/proc/self/mem")  # a regular file whose first read ends with EIO
+    with pytest.raises(SourceError, match=r"b\.jsonl.*Input/output error"):
+        _list(tmp_path / "*.jsonl")
+    (tmp_path / "b.jsonl").unlink()
+    (tmp_path / "b.jsonl").symlink_to("nothing")
+    with pytest.raises(SourceError, match=r"b\.jsonl.*No such file"):
+        _list(tmp_path / "*.jsonl")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("pattern", ["", "**/*.md", "*/inner/*.md", "*/inner/a.md", "**"])
+def test_a_folder_that_cannot_be_listed_ends_the_listing(tmp_path, monkeypatch, number, pattern):
+    bad = tmp_path / "bad" / "inner"
+    for folder in (bad, tmp_path / "good" / "inner"):
+        folder.mkdir(parents=True)
+        (folder / "a.md").write_text("x")
+    where = tmp_path / pattern if pattern else tmp_path
+    assert [item.path for item in _list(where)] == ["bad/inner/a.md", "good/inner/a.md"]
+    scandir = os.scandir
+
+    def failing(path):
+        if str(path).rstrip("/") == str(bad):
+            raise OSError(number, os.strerror(number), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", failing)
+    with pytest.raises(SourceError) as found:
+        _list(where)
+    assert str(bad) in str(found.value) and os.strerror(number) in str(found.value)
+    assert "\n" not in str(found.value)
+    left_out = _settings(exclude=("bad/inner/*",))
+    assert [item.path for item in _list(where, left_out)] == ["good/inner/a.md"]
+
+
+def test_globs_find_what_the_shell_would(tmp_path):
+    for path in ("a.md", "d/b.md", "d/e/c.md", "d/e/n.txt", ".h/x.md", "d/.y.md"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("x")
+    (tmp_path / "d" / "up").symlink_to(tmp_path)
+    found = {
+        pattern: [item.path for item in _list(tmp_path / pattern)]
+        for pattern in ("*.md", "**/[bc].md", "d/*/*", "**/e/c.md", ".h/*")
+    }
+    assert found == {
+        "*.md": ["a.md"],
+        "**/[bc].md": ["d/b.md", "d/e/c.md"],
+        "d/*/*": ["e/c.md", "e/n.txt", "up/a.md"],
+        "**/e/c.md": ["d/e/c.md"],
+        ".h/*": ["x.md"],
+    }
+
+
+def test_an_error_of_a_listing_passes_through_spark_as_text(tmp_path):
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(_many(5000))[:3000])
+    with pytest.raises(SourceError) as found:
+        _list(tmp_path / "c.jsonl.gz")
+    last = traceback.format_exception(found.value)[-1]
+    assert last == f"corpusmill.errors.SourceError: {found.value}\n"
+
+
+def test_a_record_version_tells_the_title_from_the_labels(tmp_path):
+    path = _lines(tmp_path / "c.jsonl", {"id": "a", "text": "t", "x": "one", "y": "two"})
+    versions = {
+        _list(path, _settings(title_column=title, labels_column=labels))[0].version
+        for title, labels in (("x", "y"), ("y", "x"))
+    }
+    assert len(versions) == 2
 
 
 def test_a_text_over_the_limit_is_listed_with_its_problem(tmp_path):
