@@ -34,13 +34,14 @@ import numpy as np
 
 from corpusmill.graph.forest import compatible_forest, exact_forest, quantise
 from corpusmill.graph.splitting import split
+from corpusmill.methods.flexstructrag.masking import without_name
 from corpusmill.models.embedders import build_embedder
 from corpusmill.names import normal_form
 from corpusmill.settings import EmbedderSettings
 
 SEED = 0
-TAUS = (0.4, 0.45, 0.5, 0.55, 0.58, 0.6, 0.65, 0.7, 0.8)
-FLOORS = (-1.0, 0.2, 0.3, 0.4)
+TAUS = (0.3, 0.35, 0.4, 0.45, 0.5, 0.58)
+FLOORS = (-1.0, 0.2, 0.3)
 MADE_UP = "Xan"
 
 
@@ -141,8 +142,9 @@ def quality() -> list[dict[str, object]]:
     people, (joinable, pairs) = redocred()
     rows: list[dict[str, object]] = [{"set": "aliases", "joinable": joinable, "pairs": pairs}]
     for name, members in (("musique", titles()), ("homonyms", homonyms()), ("redocred", people)):
-        for given in ("name and text", "text"):
-            inputs = [f"{m.name}\n{m.text}" if given == "name and text" else m.text for m in members]
+        for given in ("name and text", "text without name"):
+            masked = given == "text without name"
+            inputs = [without_name(m.text, m.name) if masked else f"{m.name}\n{m.text}" for m in members]
             vectors = asyncio.run(embed(inputs))
             for floor in FLOORS:
                 for tau in TAUS:
@@ -159,7 +161,7 @@ def show(rows: Sequence[dict[str, object]]) -> None:
     print(f"{'':42}" + "".join(f"{tau:>12}" for tau in TAUS))
     lines: dict[str, list[str]] = defaultdict(list)
     for row in rest:
-        line = f"{row['set']:9} {row['input']:14} floor {row['floor']:4} n {row['members']}"
+        line = f"{row['set']:9} {row['input']:17} floor {row['floor']:4} n {row['members']}"
         lines[line].append(f"{row['precision']:.2f} / {row['recall']:.2f}")
     for line, cells in lines.items():
         print(f"{line:42}" + "".join(f"{cell:>12}" for cell in cells))

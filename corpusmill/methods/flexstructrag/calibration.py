@@ -5,10 +5,9 @@ The paper's 0.9 belongs to its own embedder. Here:
 - a retrieval threshold is the cosine that a random question-item pair passes once in 1,000. Measured for the shipped
   embedders over all pairs of the 100 MuSiQue training questions and 2,000 statements; statement-statement pairs of
   different texts, which the tool uses where there are no questions, give nearly the same (0.44 for 0.46);
-- the merge threshold is the cosine that two *different* things of one name pass once in 10. Such pairs are made: the
-  texts of two random entities, with both names replaced by one made-up name, so that the shared name is no evidence.
-  At minilm's 0.58 six in ten pairs of MuSiQue entities that are the same by their page's title pass directly; others
-  join through a third mention.
+- the merge threshold is for texts without the entity's own name (masking.py), chosen by precision and recall on
+  MuSiQue's titles and on homonyms made of them (`benchmarks/merge.py`). The tool, which has no such gold, takes the
+  cosine that pairs of different entities pass once in 10.
 
 Thresholds are fixed settings: they are measured by a command, never inside a run.
 """
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from corpusmill.errors import UsageError
+from corpusmill.methods.flexstructrag.masking import without_name
 from corpusmill.methods.protocol import Snapshot
 from corpusmill.models.contracts import Embedder
 from corpusmill.retrieval.vectors import matrix
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 RETRIEVAL_PASS = 1 / 1_000
 MERGE_PASS = 1 / 10
-_COMMON_NAME = "Xan"  # stands for both names of a pair; no language's word
 _FEWEST = 50  # rows of a table below which nothing is measured
 
 
@@ -44,7 +43,7 @@ class Thresholds(NamedTuple):
 
 
 CALIBRATED = {
-    "minilm": Thresholds(tau_merge=0.58, tau_hyperedge=0.46, tau_edge=0.46),
+    "minilm": Thresholds(tau_merge=0.40, tau_hyperedge=0.46, tau_edge=0.46),
     "hash": Thresholds(tau_merge=0.46, tau_hyperedge=0.40, tau_edge=0.40),
 }
 UNKNOWN = Thresholds(tau_merge=0.90, tau_hyperedge=0.0, tau_edge=0.0, calibrated=False)
@@ -89,7 +88,7 @@ async def _pass(view: Snapshot, embedder: Embedder, table: str, vectors: str, sa
 
 
 async def _merge(view: Snapshot, embedder: Embedder, sample: int, rng: random.Random) -> float:
-    """The cosine that one in 10 made pairs of different entities with one name passes."""
+    """The cosine that one in 10 pairs of different entities passes, each text without its name as in the merge."""
     entities = view.table("local_entities", ["text_hash", "normal", "name", "text"]).to_pylist()
     _enough("local_entities", len(entities))
     pairs = []
@@ -101,13 +100,11 @@ async def _merge(view: Snapshot, embedder: Embedder, sample: int, rng: random.Ra
             break
     if not pairs:
         raise UsageError("all entities of the index are of one text; index more documents to calibrate the merge")
-    sides = [await embedder.embed([_renamed(pair[side]) for pair in pairs], "passage") for side in (0, 1)]
+    sides = [
+        await embedder.embed([without_name(pair[side]["text"], pair[side]["name"]) for pair in pairs], "passage")
+        for side in (0, 1)
+    ]
     return _quantile(np.einsum("ij,ij->i", sides[0], sides[1]), MERGE_PASS)
-
-
-def _renamed(entity: dict[str, str]) -> str:
-    """What the merge embeds of an entity (its name and its text), under the common name."""
-    return f"{_COMMON_NAME}\n{entity['text'].replace(entity['name'], _COMMON_NAME)}"
 
 
 def _enough(table: str, rows: int) -> None:

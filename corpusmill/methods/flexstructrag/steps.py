@@ -9,6 +9,7 @@ from corpusmill.methods.flexstructrag.clusters import ClusterSettings, cluster_s
 from corpusmill.methods.flexstructrag.edges import AnchorSettings, relate_anchors
 from corpusmill.methods.flexstructrag.extraction import WindowSettings, extract
 from corpusmill.methods.flexstructrag.hypergraph import SummarySettings, entity_texts
+from corpusmill.methods.flexstructrag.masking import without_name
 from corpusmill.methods.flexstructrag.settings import FlexSettings
 from corpusmill.methods.flexstructrag.tables import (
     CLUSTERS,
@@ -66,7 +67,7 @@ def document_steps(settings: "Settings", dim: int) -> tuple[DocumentStep, ...]:
         ),
         vector_step(STATEMENT_VECTORS, "statements", statement_units, dim),
         vector_step(EDGE_VECTORS, "edges", edge_units, dim),
-        vector_step(ENTITY_VECTORS, "local_entities", entity_units, dim),
+        vector_step(ENTITY_VECTORS, "local_entities", entity_units, dim, version=2),
         DocumentStep(
             name="clusters",
             version=1,
@@ -98,5 +99,6 @@ def edge_units(text: Text, table: pa.Table) -> list[tuple[str, str]]:
 
 
 def entity_units(text: Text, table: pa.Table) -> list[tuple[str, str]]:
-    """A local entity is embedded as its name and its text; the merge compares these vectors."""
-    return [(row["local_id"], f"{row['name']}\n{row['text']}") for row in table.to_pylist()]
+    """A local entity is embedded as its text without its name: the members of a block share the name, so that it is no
+    evidence, and two things of one name would look alike by it (measured: benchmarks/merge.py)."""
+    return [(row["local_id"], without_name(row["text"], row["name"])) for row in table.to_pylist()]
