@@ -56,7 +56,8 @@ class RunOutcome:
 
     @property
     def exit_code(self) -> int:
-        return 5 if self.partial or self.quarantined else 0
+        """0 where nothing was published: that partial and quarantined documents stand as they were is no news."""
+        return 5 if self.new and (self.partial or self.quarantined) else 0
 
 
 @dataclass
@@ -216,6 +217,8 @@ def _refuse_too_many_failures(run: _Run, ingest: IngestResult) -> None:
         raise RunFailedError(
             f"{failed} of {total} documents could not be read ({failed / total:.0%}, "
             f"run.max_failed_fraction is {limit:.0%}); nothing was published. "
+            f"Leave them out (source.exclude), or allow more (--set run.max_failed_fraction="
+            f"{min(1.0, failed / total + 0.01):.2f}). "
             f"First reasons: {'; '.join(_reasons(run, ingest.draft))}"
         )
 

@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from benchmarks.stubs import stub_models
@@ -30,6 +29,7 @@ from ray_actors.builder import build, work_items
 from ray_actors.failures import as_error
 from ray_actors.worker import share_of
 from tests.drafts import ingested
+from tests.processes import children_named
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("local_ray")]
 
@@ -90,7 +90,7 @@ def test_a_killed_builder_is_replaced_and_finished_calls_are_not_paid_again(tmp_
 
     def kill_once(event: ProgressEvent) -> None:
         if not killed and event.usage.calls >= 80:
-            victims = [p.pid for p in psutil.Process().children(recursive=True) if "MapWorker" in " ".join(p.cmdline())]
+            victims = sorted(children_named("MapWorker"))
             if victims:
                 killed.append(victims[0])
                 os.kill(victims[0], signal.SIGKILL)

@@ -6,7 +6,6 @@ import signal
 import time
 
 import numpy as np
-import psutil
 import pytest
 import ray
 
@@ -19,6 +18,7 @@ from corpusmill.store.manifest import Costs
 from ray_actors.clustering_pool import SMALL_BYTES, ClusteringReplica, PooledClustering
 from ray_actors.embedding_pool import EmbeddingReplica, PooledEmbedder, embedding_replicas
 from ray_actors.ledger import LedgerClient, start_ledger
+from tests.processes import children_named
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("local_ray")]
 
@@ -30,7 +30,7 @@ def replica(kind: type, *args: object) -> object:
 
 
 def workers() -> set[int]:
-    return {p.pid for p in psutil.Process().children(recursive=True) if "Replica" in " ".join(p.cmdline())}
+    return children_named("Replica")
 
 
 def test_requests_of_many_documents_are_batched_and_come_back_in_place() -> None:
