@@ -41,8 +41,12 @@ class Question:
 
 QUESTIONS = (
     Question("How many objects does ListObjectsV2 return at most with each request?", "1,000", "ListObjectsV2"),
-    Question("What range can part numbers have?", "10,000", "UploadPart"),
-    Question("How do I permanently delete a specific version of an object?", "versionId", "DeleteObject"),
+    Question("Part numbers can be any number up to what?", "10,000", "UploadPart"),
+    Question(
+        "What must the request include to permanently delete an object that has a versionId?",
+        "versionId",
+        "DeleteObject",
+    ),
 )
 
 
