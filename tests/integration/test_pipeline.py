@@ -80,7 +80,7 @@ def test_a_second_run_calls_no_model_and_publishes_nothing(indexed: Indexed) -> 
         indexed.result["snapshot"],
         indexed.result["digest"],
     )
-    assert "nothing" in ran.err
+    assert "nothing changed" in ran.json["message"]
     snapshots = corpusmill("snapshots", indexed.index, "--json", cache=indexed.cache).json
     assert len(snapshots) == 1
 
