@@ -48,7 +48,7 @@ format: setup ## format the code
 	$(BIN)/ruff format .
 
 wheel: setup ## build the wheel into dist/
-	$(BIN)/python -m pip wheel --no-deps --no-build-isolation -q -w dist .
+	$(BIN)/uv build -q --wheel -o dist
 
 lock: setup ## recompile requirements.lock
 	$(BIN)/uv pip compile -q --extra dev --python-version 3.11 pyproject.toml -o requirements.lock --no-header --no-emit-index-url --no-annotate
