@@ -154,7 +154,7 @@ class QueryEngine:
         )
         left_out = len(retrieval.evidence) - len(context.evidence)
         if left_out:
-            note = f"{left_out} of {len(retrieval.evidence)} pieces of evidence repeat others or exceed the context"
+            note = f"{left_out} of {len(retrieval.evidence)} pieces of evidence left out (repeats, or a full context)"
             result = replace(result, notes=(*result.notes, note))
         return result
 

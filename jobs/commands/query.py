@@ -69,12 +69,17 @@ async def _ask(view: "SnapshotView", settings: "Settings", question: str) -> "Qu
         await models.aclose()
 
 
+def _heading(title: str) -> str:
+    """A title; of a document without one, whose URI stands in, the last part."""
+    return title.rstrip("/").rsplit("/", 1)[-1] if "://" in title else title
+
+
 def show(result: "QueryResult", console: "Console", evidence: bool) -> None:
     """The answer, its numbered citations with the quoted text, and what it took."""
-    console.print(result.answer)
+    console.print(result.answer, markup=False)
     for place, citation in enumerate(result.citations, start=1):
         console.print()
-        console.print(f"[{place}] {citation.title}", style="bold")
+        console.print(f"[{place}] {_heading(citation.title)}", style="bold", markup=False)
         console.print(f"    “{' '.join(citation.quote.split())}”")
         console.print(
             f"    {citation.uri}, characters {citation.start}–{citation.end}, document {citation.doc_id}", style="dim"
