@@ -14,4 +14,5 @@ uv=$(grep -E '^uv==' requirements.lock)
 "$venv/bin/python" -m pip install -q --disable-pip-version-check "$uv"
 "$venv/bin/uv" pip sync -q --compile-bytecode --python "$venv/bin/python" requirements.lock
 "$venv/bin/uv" pip install -q --python "$venv/bin/python" --no-deps -e .
-echo "Java for Spark: $(tools/java.sh)"
+java=$(tools/java.sh)
+echo "Java for Spark: $java"
