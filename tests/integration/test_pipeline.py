@@ -169,7 +169,7 @@ def test_a_killed_run_leaves_the_index_as_it_was_and_resumes(indexed: Indexed, t
 def test_the_query_starts_no_engine(indexed: Indexed) -> None:
     code = (
         "import sys; from corpusmill_jobs.cli import main\n"
-        "try: main(sys.argv[1:])\n"
+        "try: main()\n"
         "except SystemExit as e: assert not e.code, e.code\n"
         "bad = {'pyspark', 'ray', 'torch'} & {m.split('.')[0] for m in sys.modules}; sys.exit(f'loaded {bad}' if bad else 0)"
     )
