@@ -14,6 +14,7 @@ from corpusmill.errors import ConfigError, GraphFramesNeededError, RunFailedErro
 from corpusmill.graph.components import string_components
 from corpusmill.graph.forest import compatible_forest
 from corpusmill.hashing import content_id, hash_text
+from corpusmill.methods.flexstructrag.masking import without_name
 from corpusmill.methods.flexstructrag.merge import MergeSettings, merge_step_of
 from corpusmill.methods.flexstructrag.merge_maps import block_id, member_id
 from corpusmill.methods.flexstructrag.tables import STATEMENTS
@@ -175,7 +176,7 @@ def test_apple_the_fruit_and_apple_the_company_stay_two(spark: "SparkSession", t
     async def embed() -> np.ndarray:
         embedder = build_embedder(SETTINGS.embedder, threads=1)
         try:
-            return await embedder.embed([f"Apple\n{text}" for text in (*FRUIT, *COMPANY)], "passage")
+            return await embedder.embed([without_name(text, "Apple") for text in (*FRUIT, *COMPANY)], "passage")
         finally:
             await embedder.aclose()
 
