@@ -7,6 +7,7 @@ from typing import Protocol
 from corpusmill.errors import BudgetReachedError, ModelError
 from corpusmill.models.contracts import Generation, InputT, LanguageModel, OutputT, Task, Usage
 from corpusmill.models.tokens import estimate_tokens
+from corpusmill.models.wrapping import ModelWrapper
 
 
 @dataclass(frozen=True)
@@ -79,20 +80,16 @@ class Budget:
             )
 
 
-class BudgetedModel:
+class BudgetedModel(ModelWrapper):
     """Asks the budget before every call. The worst case of a generation is two calls: the answer and one repair."""
 
     def __init__(
         self, inner: LanguageModel, budget: BudgetLike, *, price_in: float = 0.0, price_out: float = 0.0
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._budget = budget
         self._price_in = price_in / 1e6
         self._price_out = price_out / 1e6
-
-    @property
-    def fingerprint(self) -> str:
-        return self._inner.fingerprint
 
     async def generate(
         self, task: Task[InputT, OutputT], inputs: InputT, *, affinity: str | None = None
@@ -108,9 +105,6 @@ class BudgetedModel:
             raise
         finally:
             await asyncio.shield(self._budget.settle(reservation, spent.cost, spent.calls))
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
     def _worst_cost(self, task: Task[InputT, OutputT], inputs: InputT) -> float:
         if not (self._price_in or self._price_out):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from corpusmill.errors import ModelError
 from corpusmill.hashing import canonical_json, content_id
 from corpusmill.models.contracts import Generation, InputT, LanguageModel, OutputT, Task, Usage
+from corpusmill.models.wrapping import ModelWrapper
 
 _CACHED = Usage(cached=1)
 
@@ -35,20 +36,16 @@ class _Flight:
         self.charged = False
 
 
-class CachedModel:
+class CachedModel(ModelWrapper):
     """Serves a repeated request from the cache; only results that passed validation enter it.
 
     The key covers model and sampling (the model's fingerprint), the task (prompt, schema, version) and the inputs.
     """
 
     def __init__(self, inner: LanguageModel, cache: ResponseCacheLike) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._cache = cache
         self._flights: dict[str, _Flight] = {}
-
-    @property
-    def fingerprint(self) -> str:
-        return self._inner.fingerprint
 
     async def generate(
         self, task: Task[InputT, OutputT], inputs: InputT, *, affinity: str | None = None
@@ -65,7 +62,7 @@ class CachedModel:
     async def aclose(self) -> None:
         for flight in list(self._flights.values()):
             flight.task.cancel()
-        await self._inner.aclose()
+        await super().aclose()
 
     async def _join(self, key: str, flight: _Flight) -> Generation[Any]:
         flight.waiting += 1

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from corpusmill.errors import ModelError
 from corpusmill.models.contracts import Generation, InputT, LanguageModel, OutputT, Task, Usage
 from corpusmill.models.tokens import estimate_tokens
+from corpusmill.models.wrapping import ModelWrapper
 
 WINDOW_S = 60.0
 
@@ -22,27 +23,18 @@ class Gate:
         self.slots = asyncio.Semaphore(size)
 
 
-class GatedModel:
+class GatedModel(ModelWrapper):
     """Holds a call back until the gate has a free slot. `owned`: closing it closes the inner one."""
 
     def __init__(self, inner: LanguageModel, gate: Gate, *, owned: bool = True) -> None:
-        self._inner = inner
+        super().__init__(inner, owned=owned)
         self._gate = gate
-        self._owned = owned
-
-    @property
-    def fingerprint(self) -> str:
-        return self._inner.fingerprint
 
     async def generate(
         self, task: Task[InputT, OutputT], inputs: InputT, *, affinity: str | None = None
     ) -> Generation[OutputT]:
         async with self._gate.slots:
             return await self._inner.generate(task, inputs, affinity=affinity)
-
-    async def aclose(self) -> None:
-        if self._owned:
-            await self._inner.aclose()
 
 
 class MinuteWindow:
@@ -85,7 +77,7 @@ class MinuteWindow:
         entry[1] = amount
 
 
-class RateLimitedModel:
+class RateLimitedModel(ModelWrapper):
     """Keeps to an endpoint's requests and tokens a minute. A repair counts as a further request once it is known."""
 
     def __init__(
@@ -96,13 +88,9 @@ class RateLimitedModel:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._requests = MinuteWindow(requests_per_minute, clock, sleep) if requests_per_minute else None
         self._tokens = MinuteWindow(tokens_per_minute, clock, sleep) if tokens_per_minute else None
-
-    @property
-    def fingerprint(self) -> str:
-        return self._inner.fingerprint
 
     async def generate(
         self, task: Task[InputT, OutputT], inputs: InputT, *, affinity: str | None = None
@@ -124,9 +112,6 @@ class RateLimitedModel:
             self._requests.correct(request, usage.calls)
         if self._tokens and tokens is not None:
             self._tokens.correct(tokens, usage.prompt_tokens + usage.completion_tokens)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 def _estimate(task: Task[InputT, OutputT], inputs: InputT) -> int:

@@ -21,6 +21,7 @@ from corpusmill.models.contracts import (
     Task,
     Usage,
 )
+from corpusmill.models.wrapping import ModelWrapper
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -95,17 +96,13 @@ def _bucketed(seconds: float) -> tuple[int, ...]:
     return tuple(int(i == place) for i in range(len(LATENCY_BUCKETS_S) + 1))
 
 
-class MeteredModel:
+class MeteredModel(ModelWrapper):
     """Records every generation of one role, failed ones with what they cost."""
 
     def __init__(self, inner: LanguageModel, role: Role, meter: Meter) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._role = role
         self._meter = meter
-
-    @property
-    def fingerprint(self) -> str:
-        return self._inner.fingerprint
 
     async def generate(
         self, task: Task[InputT, OutputT], inputs: InputT, *, affinity: str | None = None
@@ -120,9 +117,6 @@ class MeteredModel:
         waited = None if generation.usage.cached else time.perf_counter() - started
         self._meter.record(self._role, generation.usage, waited)
         return generation
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 class MeteredEmbedder:

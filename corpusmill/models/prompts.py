@@ -15,7 +15,7 @@ Only the file's own `$slots` are replaced, in one pass: a `$` in a document's te
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -70,3 +70,9 @@ def render_prompt(prompt: Prompt, values: Mapping[str, str]) -> tuple[str, str]:
         raise ValueError(
             f"prompt {prompt.name!r} has a slot ${missing.args[0]} without a value; given: {sorted(values)}"
         ) from missing
+
+
+def marks(*names: str) -> Callable[[str], str]:
+    """A function that makes text unable to open or close any of the tags `names`, which a prompt puts around data."""
+    opening = re.compile(rf"<(?=/?(?:{'|'.join(map(re.escape, names))})\b)", re.IGNORECASE)
+    return lambda text: opening.sub("‹", text)

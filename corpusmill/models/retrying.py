@@ -9,6 +9,7 @@ from tenacity.wait import wait_random_exponential
 
 from corpusmill.errors import ModelUnavailableError
 from corpusmill.models.contracts import Generation, InputT, LanguageModel, OutputT, Task, Usage
+from corpusmill.models.wrapping import ModelWrapper
 
 MAX_WAIT_S = 60.0
 MAX_RETRY_AFTER_S = 300.0
@@ -46,17 +47,13 @@ async def with_retries(call: Callable[[], Awaitable[T]], retries: int, sleep: Sl
         ) from error
 
 
-class RetryingModel:
+class RetryingModel(ModelWrapper):
     """Repeats a generation whose endpoint was not available; the usage of failed attempts is added to the result."""
 
     def __init__(self, inner: LanguageModel, retries: int, sleep: Sleep = asyncio.sleep) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._retries = retries
         self._sleep = sleep
-
-    @property
-    def fingerprint(self) -> str:
-        return self._inner.fingerprint
 
     async def generate(
         self, task: Task[InputT, OutputT], inputs: InputT, *, affinity: str | None = None
@@ -74,6 +71,3 @@ class RetryingModel:
 
         generation = await with_retries(attempt, self._retries, self._sleep)
         return Generation(generation.value, lost + generation.usage)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()

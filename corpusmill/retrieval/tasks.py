@@ -1,34 +1,30 @@
 """The two model tasks of a query: the names to look up, and the cited answer."""
 
-import re
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from corpusmill.frozen import Frozen
 from corpusmill.models.contracts import Task
-from corpusmill.models.prompts import load_prompt
+from corpusmill.models.prompts import load_prompt, marks
 from corpusmill.names import normal_form
 
 _PACKAGE = "corpusmill.retrieval"
-_MARKS = re.compile(r"<(?=/?(?:question|evidence)\b)", re.IGNORECASE)
+as_data = marks("question", "evidence")
 QUESTION_CHARS = 8_000  # what of a question reaches a model or a rule: its head and tail
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class QueryEntitiesInput(_Frozen):
+class QueryEntitiesInput(Frozen):
     question: str
 
 
-class QueryEntities(_Frozen):
+class QueryEntities(Frozen):
     """Names in the question, as it writes them, in order; none: an empty list."""
 
     entities: tuple[str, ...] = Field(max_length=64)
 
 
-class NumberedEvidence(_Frozen):
+class NumberedEvidence(Frozen):
     """One piece of evidence as the generator sees it; numbers start at 1 and are unique within an input."""
 
     number: int = Field(ge=1)
@@ -36,24 +32,24 @@ class NumberedEvidence(_Frozen):
     text: str
 
 
-class AnswerInput(_Frozen):
+class AnswerInput(Frozen):
     question: str
     evidence: tuple[NumberedEvidence, ...]
 
 
-class QuotedCitation(_Frozen):
+class QuotedCitation(Frozen):
     """`quote` is copied verbatim from the evidence of that number."""
 
     evidence: int = Field(ge=1)
     quote: str
 
 
-class AnswerSentence(_Frozen):
+class AnswerSentence(Frozen):
     text: str
     citations: tuple[QuotedCitation, ...]
 
 
-class AnswerOutput(_Frozen):
+class AnswerOutput(Frozen):
     """`answerable` false: the evidence does not hold the answer, and there are no sentences."""
 
     answerable: bool
@@ -66,11 +62,6 @@ def shorten(question: str, limit: int = QUESTION_CHARS) -> str:
         return question
     half = (limit - 5) // 2
     return f"{question[:half]}\n...\n{question[-half:]}"
-
-
-def as_data(text: str) -> str:
-    """Text that cannot close or open one of the prompt's own marks."""
-    return _MARKS.sub("‹", text)
 
 
 def _render_entities(inputs: QueryEntitiesInput) -> dict[str, str]:

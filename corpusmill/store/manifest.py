@@ -1,15 +1,11 @@
 """The manifest: one frozen object that is a snapshot. Older versions stay readable."""
 
-from pydantic import BaseModel, ConfigDict
+from corpusmill.frozen import Frozen
 
 MANIFEST_VERSION = 1
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FileEntry(_Frozen):
+class FileEntry(Frozen):
     """One immutable object: its key, size and BLAKE2b-256 digest in hex."""
 
     key: str
@@ -18,7 +14,7 @@ class FileEntry(_Frozen):
     blake2b: str
 
 
-class SegmentEntry(_Frozen):
+class SegmentEntry(Frozen):
     """One segment of a step's artifacts: its index and one file a table."""
 
     id: str
@@ -26,7 +22,7 @@ class SegmentEntry(_Frozen):
     files: dict[str, FileEntry]
 
 
-class ArtifactEntry(_Frozen):
+class ArtifactEntry(Frozen):
     """The artifacts of a text or document step: of several segments that hold one text, one owns it (ownership.py
     says which). Rows of texts that no live document has are not part of the snapshot."""
 
@@ -36,7 +32,7 @@ class ArtifactEntry(_Frozen):
     segments: tuple[SegmentEntry, ...]
 
 
-class TableEntry(_Frozen):
+class TableEntry(Frozen):
     """A logical table. `artifact` names the step whose segments hold it; otherwise `files` do."""
 
     name: str
@@ -51,7 +47,7 @@ class TableEntry(_Frozen):
     files: tuple[FileEntry, ...] = ()
 
 
-class IndexFileEntry(_Frozen):
+class IndexFileEntry(Frozen):
     """A file made by a BuildStep (not part of the content digest: it is a function of digested tables)."""
 
     step: str
@@ -61,13 +57,13 @@ class IndexFileEntry(_Frozen):
     file: FileEntry
 
 
-class MethodEntry(_Frozen):
+class MethodEntry(Frozen):
     name: str
     fingerprint: str  # over the fingerprints of its steps
     settings: dict[str, object]
 
 
-class Counts(_Frozen):
+class Counts(Frozen):
     documents: int = 0
     indexed: int = 0
     empty: int = 0
@@ -76,7 +72,7 @@ class Counts(_Frozen):
     texts: int = 0
 
 
-class Costs(_Frozen):
+class Costs(Frozen):
     calls: int = 0
     cached: int = 0
     prompt_tokens: int = 0
@@ -86,7 +82,7 @@ class Costs(_Frozen):
     seconds: float = 0.0
 
 
-class Manifest(_Frozen):
+class Manifest(Frozen):
     version: int = MANIFEST_VERSION
     number: int
     parent: int | None
@@ -117,7 +113,7 @@ class Manifest(_Frozen):
         raise KeyError(f"snapshot {self.number} has no table {name!r}; tables: {sorted(t.name for t in self.tables)}")
 
 
-class Ref(_Frozen):
+class Ref(Frozen):
     """refs/<name>.json: which snapshot readers of that name take."""
 
     snapshot: int

@@ -15,7 +15,7 @@ from corpusmill.names import normal_form
 from corpusmill.schemas import required
 
 if TYPE_CHECKING:
-    from corpusmill.methods.flexstructrag.merge import MergeSettings
+    from corpusmill.methods.flexstructrag.merge_settings import MergeSettings
 
 Row = dict[str, object]
 

@@ -6,30 +6,27 @@ instruction precedes them, so that the passages of one call are the token prefix
 
 import re
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from corpusmill.frozen import Frozen
 from corpusmill.models.contracts import Task
-from corpusmill.models.prompts import load_prompt
+from corpusmill.models.prompts import load_prompt, marks
 from corpusmill.names import normal_form
 from corpusmill.spans import Span, align_quote
 
 RULE_SUMMARY_TOKENS = 120
 _PACKAGE = "corpusmill.methods.flexstructrag"
-_MARKS = re.compile(r"<(?=/?(?:passage|statements?|source|name|entities|anchor|description)\b)", re.IGNORECASE)
+as_data = marks("passage", "statement", "statements", "source", "name", "entities", "anchor", "description")
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ExtractInput(_Frozen):
+class ExtractInput(Frozen):
     """A chunk C_i and PreC_i, the chunks before it in its window."""
 
     prefix: tuple[str, ...]
     chunk: str
 
 
-class ExtractedItem(_Frozen):
+class ExtractedItem(Frozen):
     """One relational statement, the words of the chunk that prove it, and its participants in order of mention."""
 
     statement: str
@@ -37,23 +34,23 @@ class ExtractedItem(_Frozen):
     entities: tuple[str, ...]
 
 
-class Extraction(_Frozen):
+class Extraction(Frozen):
     items: tuple[ExtractedItem, ...]
 
 
-class SummariseInput(_Frozen):
+class SummariseInput(Frozen):
     """An entity's display name and the statements it takes part in, in extraction order."""
 
     name: str
     statements: tuple[str, ...] = Field(min_length=1)
 
 
-class EntitySummary(_Frozen):
+class EntitySummary(Frozen):
     summary: str
     aliases: tuple[str, ...]
 
 
-class RelateStatement(_Frozen):
+class RelateStatement(Frozen):
     """A statement with the source text that supports it and its entities' names; numbered from 1 by its place."""
 
     text: str
@@ -61,7 +58,7 @@ class RelateStatement(_Frozen):
     entities: tuple[str, ...]
 
 
-class RelateInput(_Frozen):
+class RelateInput(Frozen):
     """`names`: the entities that a relation may join, the anchor among them."""
 
     anchor: str
@@ -69,7 +66,7 @@ class RelateInput(_Frozen):
     names: tuple[str, ...]
 
 
-class FoundRelation(_Frozen):
+class FoundRelation(Frozen):
     """`support` is the number of the supporting statement, from 1."""
 
     source: str
@@ -78,24 +75,19 @@ class FoundRelation(_Frozen):
     support: int
 
 
-class Relations(_Frozen):
+class Relations(Frozen):
     relations: tuple[FoundRelation, ...]
 
 
-class MergeSummaryInput(_Frozen):
+class MergeSummaryInput(Frozen):
     """Descriptions of one thing, from several places."""
 
     name: str
     parts: tuple[str, ...] = Field(min_length=1)
 
 
-class MergedSummary(_Frozen):
+class MergedSummary(Frozen):
     summary: str
-
-
-def as_data(text: str) -> str:
-    """Text that can neither close nor open one of the prompts' marks."""
-    return _MARKS.sub("‹", text)
 
 
 def _block(mark: str, text: str) -> str:

@@ -15,8 +15,9 @@ from corpusmill.graph.components import string_components
 from corpusmill.graph.forest import compatible_forest
 from corpusmill.hashing import content_id, hash_text
 from corpusmill.methods.flexstructrag.masking import without_name
-from corpusmill.methods.flexstructrag.merge import MergeSettings, merge_step_of
+from corpusmill.methods.flexstructrag.merge import merge_step_of
 from corpusmill.methods.flexstructrag.merge_maps import block_id, member_id
+from corpusmill.methods.flexstructrag.merge_settings import MergeSettings
 from corpusmill.methods.flexstructrag.tables import STATEMENTS
 from corpusmill.models.embedders import build_embedder
 from corpusmill.models.factory import model_fingerprints
