@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
@@ -87,6 +88,16 @@ class MemoryBuild:
     scratch: Path
     seed: int
     tables: Mapping[str, pa.Table]
+    made: Tables = field(default_factory=dict)
+
+    def index_file(self, step: str, name: str) -> Path:
+        return self.scratch.parent / step / name
+
+    def put(self, table: str, rows: pa.Table) -> None:
+        self.made[table] = pa.concat_tables([self.made[table], rows]) if table in self.made else rows
+
+    def cluster(self, call: Callable[..., Sequence[np.ndarray]], *args: object) -> Sequence[np.ndarray]:
+        return call(*args)
 
     def batches(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         whole = self.tables[table]
@@ -122,12 +133,19 @@ async def index(
             for spec in step.outputs:
                 tables[spec.name] = sorted_table(found[spec.name].select(spec.schema.names).cast(spec.schema), spec.key)
         elif isinstance(step, MapStep):
-            context = StepContext(step.settings, plan.fingerprints[step.name], models)
+            sides = {name: tables[name] for name in step.inputs[1:]}
+            context = StepContext(
+                step.settings, plan.fingerprints[step.name], models, sides, lambda own, name: folder / own / name
+            )
             tables.update((await step.run(tables[step.inputs[0]], context)).tables)
         elif isinstance(step, BuildStep):
             scratch = folder / step.name
             scratch.mkdir(parents=True, exist_ok=True)
-            step.run(MemoryBuild(step.settings, scratch, settings.run.seed, tables))
+            build = MemoryBuild(step.settings, scratch, settings.run.seed, tables)
+            step.run(build)
+            for spec in step.outputs:
+                made_rows = build.made.get(spec.name, spec.empty())
+                tables[spec.name] = sorted_table(made_rows.cast(spec.schema), spec.key)
     return MemorySnapshot(tables, folder, manifest(settings, plan, len(documents)))
 
 

@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.stubs import read_log, stub_models
 from corpusmill import __version__
@@ -40,6 +41,9 @@ from corpusmill.steps import BuildStep, CorpusStep, MapStep
 from corpusmill.store.draft import Draft
 from corpusmill.store.objects import open_store
 from corpusmill.store.runs import RunFiles
+
+if TYPE_CHECKING:
+    from corpusmill_jobs.launch import SparkStages
 
 DIM = 384
 MIN_CHARS = 200  # the peer's measurement takes the same leads
@@ -163,17 +167,19 @@ def measure(records: Sequence[dict[str, str]], calls: int, latency_s: float, bui
 
 def run_all(spec: RunSpec, records: Sequence[dict[str, str]], timing: Timing, scratch: Path, build_only: bool) -> None:
     """The stages of a run, each timed."""
+    from corpusmill_jobs.launch import SparkStages
+
     from ray_actors.builder import build
     from ray_actors.cluster import ray_session
 
     log = scratch / "build-calls"
     log.mkdir()
-    with timing.stage("ingest"):
-        ingest = ingest_without_spark(spec, records) if build_only else ingest_with_spark(spec)
-    session = ray_session(spec.settings)
-    with timing.stage("ray start"):
-        session.__enter__()
-    try:
+    with ExitStack() as opened:
+        spark = opened.enter_context(SparkStages(spec, show))
+        with timing.stage("ingest"):
+            ingest = ingest_without_spark(spec, records) if build_only else ingest_with_spark(spec, spark)
+        with timing.stage("ray start"):
+            opened.enter_context(ray_session(spec.settings))
         begin = time.time()
         factory = stub_models(timing.latency_s, log_dir=str(log))
         with timing.stage("build"):
@@ -181,9 +187,7 @@ def run_all(spec: RunSpec, records: Sequence[dict[str, str]], timing: Timing, sc
         first, last, timing.calls = read_log(str(log))
         timing.first_call, timing.last_call = first - begin, last - begin
         if not build_only:
-            finish(spec, draft, timing)
-    finally:
-        session.__exit__(None, None, None)
+            finish(spec, draft, timing, spark)
 
 
 def ingest_without_spark(spec: RunSpec, records: Sequence[dict[str, str]]) -> IngestResult:
@@ -192,19 +196,15 @@ def ingest_without_spark(spec: RunSpec, records: Sequence[dict[str, str]]) -> In
     return ingested(spec, [record["text"] for record in records], segments=4)
 
 
-def ingest_with_spark(spec: RunSpec) -> IngestResult:
-    from corpusmill_jobs.launch import run_stage
-
+def ingest_with_spark(spec: RunSpec, spark: "SparkStages") -> IngestResult:
     files = RunFiles(open_store(spec.index, spec.settings.store), spec.run)
     files.put_spec(spec)
-    run_stage(spec, "ingest", show)
+    spark.run("ingest")
     return files.ingest()
 
 
-def finish(spec: RunSpec, draft: Draft, timing: Timing) -> None:
+def finish(spec: RunSpec, draft: Draft, timing: Timing, spark: "SparkStages") -> None:
     """Merge, map, index, publish."""
-    from corpusmill_jobs.launch import run_stage
-
     from corpusmill.store.commit import publish
     from ray_actors.indexing import run_build
     from ray_actors.mapping import run_map
@@ -216,7 +216,7 @@ def finish(spec: RunSpec, draft: Draft, timing: Timing) -> None:
         if not group or isinstance(group[0], CorpusStep):
             with timing.stage("merge"):
                 files.put_draft(draft)
-                run_stage(spec, "corpus", show, steps=tuple(step.name for step in group))
+                spark.run("corpus", tuple(step.name for step in group))
                 draft = files.draft()
         elif isinstance(group[0], MapStep):
             with timing.stage("map"):

@@ -117,6 +117,7 @@ class DocumentBuilder:
         self._steps = document_steps(plan)
         self._segments = {a.step: {s.id: s for s in a.segments} for a in artifacts}
         self._slots = asyncio.Semaphore(settings.ray.documents_in_flight)
+        self._turn = asyncio.Lock()
         self._dead_limit = dead_limit
         self._error: CorpusmillError | None = None
         self._batches: dict[str, _Batch] = {}
@@ -160,17 +161,21 @@ class DocumentBuilder:
         return batch.result
 
     async def _start(self, batch: _Batch) -> None:
-        """Start a task for each text as slots become free, reading the texts a group ahead."""
+        """Start a task for each text as slots become free, reading the texts a group ahead.
+
+        One item at a time starts texts: items that took slots in turn would all end, and be sealed, at once.
+        """
         rows = await asyncio.to_thread(self._rows, batch.item)
-        for start in range(0, len(rows), _GROUP):
-            if self._error is not None:
-                return
-            for work in await asyncio.to_thread(self._inputs, rows[start : start + _GROUP]):
-                await self._slots.acquire()
+        async with self._turn:
+            for start in range(0, len(rows), _GROUP):
                 if self._error is not None:
-                    self._slots.release()
                     return
-                batch.tasks.append(asyncio.create_task(self._one(batch, work)))
+                for work in await asyncio.to_thread(self._inputs, rows[start : start + _GROUP]):
+                    await self._slots.acquire()
+                    if self._error is not None:
+                        self._slots.release()
+                        return
+                    batch.tasks.append(asyncio.create_task(self._one(batch, work)))
 
     async def _one(self, batch: _Batch, work: _Work) -> None:
         built: list[BuiltStep] = []

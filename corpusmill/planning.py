@@ -7,7 +7,16 @@ from corpusmill.hashing import fingerprint
 from corpusmill.methods.registry import get_method
 from corpusmill.models.factory import embedder_dim, model_fingerprints
 from corpusmill.settings import Settings
-from corpusmill.steps import SOURCE_TABLES, AnyStep, CorpusStep, DocumentStep, ResolvedPlan, TextStep, resolve
+from corpusmill.steps import (
+    SOURCE_TABLES,
+    AnyStep,
+    BuildStep,
+    CorpusStep,
+    DocumentStep,
+    ResolvedPlan,
+    TextStep,
+    resolve,
+)
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import Manifest, MethodEntry
 
@@ -19,13 +28,16 @@ def resolved_plan(settings: Settings) -> ResolvedPlan:
     if not settings.run.methods:
         raise ConfigError("run.methods is empty; name at least one method")
     dim = embedder_dim(settings)
-    steps: list[AnyStep] = []
-    for name in settings.run.methods:
-        steps.extend(get_method(name).plan(settings, dim))
+    steps = [step for name in settings.run.methods for step in get_method(name).plan(settings, dim)]
+    steps.sort(key=_rank)  # stable: what is made of single texts, by all methods, before what is made of all
     try:
         return resolve(steps, model_fingerprints(settings))
     except ValueError as error:
         raise ConfigError(f"the plans of {', '.join(settings.run.methods)} do not fit together: {error}") from error
+
+
+def _rank(step: AnyStep) -> int:
+    return 0 if isinstance(step, TextStep) else 1 if isinstance(step, DocumentStep) else 2
 
 
 def with_methods(settings: Settings, names: Iterable[str]) -> Settings:
@@ -62,23 +74,37 @@ def made_from(step: AnyStep, plan: ResolvedPlan, draft: Draft) -> str:
     """Identity of a step's result: its fingerprint with the digests of the tables it reads.
 
     A corpus step always sees `documents`; any other step only if it says so, so that a moved file remakes nothing that
-    does not know of paths. Digests of artifact tables cover which texts are live.
+    does not know of paths. Digests of artifact tables cover which texts are live. Index files count by what they were
+    made from.
     """
     read = {*step.inputs, *(("documents",) if isinstance(step, CorpusStep) else ())}
     digests = {t.name: [t.rows, t.digest] for t in draft.tables if t.name in read}
     missing = [name for name in step.inputs if name not in digests and name not in SOURCE_TABLES]
     if missing:
         raise ValueError(f"step {step.name!r} reads {missing[0]!r}, which has no digest yet")
-    return fingerprint({"step": plan.fingerprints[step.name], "tables": digests})
+    files = {f.step: f.made_from for f in draft.index_files if f.step in step.indices}
+    parts: dict[str, object] = {"step": plan.fingerprints[step.name], "tables": digests}
+    return fingerprint(parts | ({"indices": files} if step.indices else {}))
 
 
-def take_over(step: AnyStep, plan: ResolvedPlan, draft: Draft, parent: Manifest | None) -> bool:
-    """Put the parent's results of `step` into the draft if they were made from the same; True if so."""
+def take_over(step: AnyStep, plan: ResolvedPlan, draft: Draft, parent: Manifest | None, *, refit: bool = False) -> bool:
+    """Put the parent's results of `step` into the draft if they were made from the same; True if so.
+
+    Of a pinned step the parent's results count whatever they were made from, unless they are empty or `refit`.
+    """
     if parent is None:
         return False
     identity = made_from(step, plan, draft)
-    tables = [t for t in parent.tables if t.step == step.name and t.made_from == identity]
-    files = [f for f in parent.index_files if f.step == step.name and f.made_from == identity]
+    tables = [t for t in parent.tables if t.step == step.name]
+    files = [f for f in parent.index_files if f.step == step.name]
+    if isinstance(step, BuildStep) and step.pinned:
+        own = plan.fingerprints[step.name]
+        prints = {t.fingerprint for t in tables} | {f.fingerprint for f in files}
+        if refit or not any(t.rows for t in tables) or prints != {own}:
+            return False
+    else:
+        tables = [t for t in tables if t.made_from == identity]
+        files = [f for f in files if f.made_from == identity]
     if {t.name for t in tables} != {spec.name for spec in step.outputs}:
         return False
     if {f.name for f in files} != set(getattr(step, "files", ())):

@@ -41,6 +41,7 @@ class RunSpec(BaseModel):
     source_id: str
     settings: Settings
     parent: int | None = None  # snapshot number
+    refit: bool = False  # train pinned steps anew
 
 
 class PlanCounts(BaseModel):

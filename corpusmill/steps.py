@@ -6,7 +6,7 @@ TextStep      Spark   text -> tables of that text, no models                    
 DocumentStep  Ray     text and its earlier tables -> tables of that text, models    (statements, clusters, vectors)
 CorpusStep    Spark   tables over all documents -> tables: SQL, grouped maps, connected components (the merge)
 MapStep       Ray     rows of one table, in bounded batches -> tables, models       (summaries, corpus-level vectors)
-BuildStep     Ray     streams of tables -> files: vector and lexical indices
+BuildStep     Ray     streams of tables -> files and tables: indices, and what is trained on or counted over all rows
 
 What a TextStep or DocumentStep makes is an artifact, keyed by (text hash, step fingerprint); it holds no doc_id, uri
 or title, so moved, copied and unchanged documents cost nothing.
@@ -56,13 +56,20 @@ class Models(Protocol):
         ...
 
 
+# (build step, file) -> local path; KeyError for a step that the asking one does not list in `indices`
+Indices = Callable[[str, str], Path]
+
+
 @dataclass(frozen=True)
 class StepContext:
-    """What a step's function gets beside its tables."""
+    """What a step's function gets beside its rows. `sides` and `index_file` are for map steps: the tables after the
+    first input, whole, and the files of the build steps that `indices` names."""
 
     settings: BaseModel
     fingerprint: str
     models: Models
+    sides: Mapping[str, pa.Table] = field(default_factory=dict)
+    index_file: Indices | None = None
 
 
 TextFunction = Callable[[Text, Mapping[str, pa.Table], "TextContext"], Mapping[str, pa.Table]]
@@ -80,7 +87,8 @@ class TextContext:
 class Step:
     """Common to all kinds. `settings` holds only what changes the result; it is hashed into the fingerprint.
 
-    `task_fingerprints` are those of the model tasks it calls (prompt and schema included); `roles` name the models.
+    `task_fingerprints` are those of the model tasks it calls (prompt and schema included); `roles` name the models;
+    `indices` the earlier build steps whose files it reads (map and build steps).
     """
 
     name: str
@@ -91,6 +99,7 @@ class Step:
     roles: tuple[Role, ...] = ()
     task_fingerprints: tuple[str, ...] = ()
     embeds: bool = False
+    indices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +168,8 @@ class CorpusStep(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class MapStep(Step):
-    """Runs `run` over `inputs[0]`; rows with one value of `by` stay in one batch.
+    """Runs `run` over `inputs[0]`; rows with one value of `by` stay in one batch. Further inputs reach every call
+    whole, as `StepContext.sides`: small tables, such as a codebook.
 
     A part that fails has a stand-in in the tables and a reason in `failures`: the run publishes what it has and counts
     the failures, and the next run does the step again."""
@@ -176,20 +186,38 @@ class BuildContext(Protocol):
     scratch: Path
     seed: int
 
+    def index_file(self, step: str, name: str) -> Path:
+        """A file of a build step that `indices` names; KeyError for others."""
+        ...
+
     def batches(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Rows of a table, live ones only, in a fixed order (sorted by the table's key within bounded memory)."""
         ...
 
     def rows(self, table: str) -> int: ...
 
+    def put(self, table: str, rows: pa.Table) -> None:
+        """Add rows to a table of the step's `outputs`. Raises ValueError on another table or other columns."""
+        ...
+
+    def cluster(self, call: Callable[..., Sequence[np.ndarray]], *args: object) -> Sequence[np.ndarray]:
+        """Run a heavy array function where the clustering pool runs them (accelerators included)."""
+        ...
+
     def progress(self, message: str) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildStep(Step):
-    """`files` are published under `<name>/<file>` and reach the retriever through SnapshotReader.index_file."""
+    """One task over whole tables, streamed. `files` are published under `<name>/<file>` and reach the retriever and
+    later steps through `index_file`; `outputs` are tables.
 
-    files: tuple[str, ...]
+    `pinned`: what it made once (a codebook) stays as it is while its fingerprint does, whatever its inputs become,
+    until a run asks for a refit; an empty result is made again. Steps after it see its digest, not its history.
+    """
+
+    files: tuple[str, ...] = ()
+    pinned: bool = False
     run: Callable[[BuildContext], None]
 
 
@@ -240,6 +268,12 @@ def resolve(steps: Sequence[AnyStep], models: ModelFingerprints) -> ResolvedPlan
             raise ValueError(
                 f"step {step.name!r} reads {missing[0]!r}, which no earlier step makes; made: {sorted(producers)}"
             )
+        builders = {earlier.name for earlier in kept if isinstance(earlier, BuildStep)}
+        if unknown := [name for name in step.indices if name not in builders]:
+            raise ValueError(
+                f"step {step.name!r} reads the files of {unknown[0]!r}, which is no build step before it; "
+                f"build steps: {sorted(builders)}"
+            )
         own = fingerprint(
             {
                 "name": step.name,
@@ -250,6 +284,7 @@ def resolve(steps: Sequence[AnyStep], models: ModelFingerprints) -> ResolvedPlan
                 "tasks": sorted(step.task_fingerprints),
                 "roles": {role: models.roles[role] for role in sorted(step.roles)},
                 "embedder": models.embedder if step.embeds else None,
+                **({"indices": {name: prints[name] for name in step.indices}} if step.indices else {}),
             }
         )
         if step.name in prints:

@@ -119,15 +119,18 @@ def run_index(
     progress: Progress,
     source_id: str | None = None,
     estimate: Estimate | None = None,
+    refit: bool = False,
 ) -> RunOutcome:
     """Build or update the index at `index` from `source`. Raises CorpusmillError subclasses; then nothing changed.
+
+    `refit`: what steps keep from run to run (a codebook) is trained anew.
 
     A publish that loses the race against another run plans again on the newer snapshot, reusing all it made.
     """
     store = open_store(index, settings.store)
     carried = Costs()
     for _ in range(MAX_COMMIT_ROUNDS):
-        run = _prepare(settings, store, source, source_id, progress, carried)
+        run = _prepare(settings, store, source, source_id, progress, carried, refit)
         try:
             return _run(run, estimate)
         except CommitConflictError as error:
@@ -158,6 +161,7 @@ def _prepare(
     source_id: str | None,
     progress: Progress,
     carried: Costs,
+    refit: bool,
 ) -> _Run:
     parent = current(store)
     settings = with_methods(settings, [m.name for m in parent.methods] if parent else [])
@@ -171,6 +175,7 @@ def _prepare(
         source_id=source_id or uri or "",
         settings=settings,
         parent=parent.number if parent else None,
+        refit=refit,
     )
     files = RunFiles(store, name)
     files.put_spec(spec)
@@ -237,7 +242,7 @@ def _reasons(run: _Run, draft: Draft, most: int = 3) -> list[str]:
 
 
 def _nothing_to_do(run: _Run, ingest: IngestResult) -> bool:
-    if run.parent is None or ingest.todo_texts or run.parent.map_failures:
+    if run.parent is None or ingest.todo_texts or run.parent.map_failures or run.spec.refit:
         return False
     documents = next(t for t in ingest.draft.tables if t.name == "documents")
     before = run.parent.table("documents")
@@ -279,7 +284,7 @@ def _run_group(run: _Run, spark: SparkStages, draft: Draft, group: tuple[AnyStep
         with run.stage("merge" if group else "census"):
             return _corpus(run, spark, draft, tuple(step.name for step in group))
     (step,) = group
-    if take_over(step, run.plan, draft, run.parent):
+    if take_over(step, run.plan, draft, run.parent, refit=run.spec.refit):
         return draft
     with run.stage(f"index {step.name}" if isinstance(step, BuildStep) else f"map {step.name}"):
         runner = run_map if isinstance(step, MapStep) else run_build

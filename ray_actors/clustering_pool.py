@@ -1,6 +1,8 @@
 """Replicas for array functions, whose libraries and work would burden a document builder's event loop."""
 
 import asyncio
+import importlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,9 +26,17 @@ Call = tuple[Callable[..., np.ndarray], tuple[object, ...]]
 class ClusteringReplica:
     """The actor's class. Runs in a few threads, so that one long call does not hold up the short ones."""
 
+    def __init__(self) -> None:
+        threading.Thread(target=_load_libraries, daemon=True).start()
+
     def run(self, calls: Sequence[Call]) -> list[np.ndarray | Exception]:
         """The result of each call, or what it raised."""
         return [_result(call, args) for call, args in calls]
+
+
+def _load_libraries() -> None:
+    """Takes seconds, for which the first calls, and soon all documents in flight, would wait."""
+    importlib.import_module("hdbscan")
 
 
 def _result(call: Callable[..., np.ndarray], args: tuple[object, ...]) -> np.ndarray | Exception:

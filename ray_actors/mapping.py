@@ -12,15 +12,16 @@ import ray
 from pydantic import BaseModel, ConfigDict, Field
 
 from corpusmill.digest import RowsDigest
+from corpusmill.drafting import StepIndices, draft_view, table_entry
 from corpusmill.errors import CorpusmillError, RunFailedError
 from corpusmill.grouping import whole_keys
 from corpusmill.models.factory import build_models
-from corpusmill.planning import made_from, resolved_plan, table_methods
+from corpusmill.planning import made_from, resolved_plan
 from corpusmill.run import Progress, RunSpec
 from corpusmill.steps import MapStep, ResolvedPlan, StepContext, StepOutput
 from corpusmill.store import layout
 from corpusmill.store.draft import MAX_REASONS, Draft
-from corpusmill.store.manifest import FileEntry, TableEntry
+from corpusmill.store.manifest import FileEntry
 from corpusmill.store.objects import open_store
 from corpusmill.store.sorting import sorted_batches
 from corpusmill.store.tables import write_table_file
@@ -58,13 +59,20 @@ class _Flight:
 class MapActor:
     """The actor's class: one step over shards of its input."""
 
-    def __init__(self, spec: RunSpec, step: str, pools: Pools, factory: ModelsFactory) -> None:
+    def __init__(self, spec: RunSpec, draft: Draft, step: str, pools: Pools, factory: ModelsFactory) -> None:
         self._run = spec.run
         self._store = open_store(spec.index, spec.settings.store)
         plan = resolved_plan(spec.settings)
         self._step = map_step(plan, step)
         self._worker = Worker(spec.settings, self._store, pools, factory)
-        self._context = StepContext(self._step.settings, plan.fingerprints[step], self._worker.models())
+        view = draft_view(self._store, draft, plan)
+        self._context = StepContext(
+            self._step.settings,
+            plan.fingerprints[step],
+            self._worker.models(),
+            {name: view.table(name) for name in self._step.inputs[1:]},
+            StepIndices(self._step, view),
+        )
         self._done: dict[str, int] = {}
         self._error: CorpusmillError | None = None
         self._started = False
@@ -122,9 +130,7 @@ def run_map(
     plan = resolved_plan(spec.settings)
     step = map_step(plan, step_name)
     draft = draft.model_copy(deep=True)
-    view = SnapshotView(
-        open_store(spec.index, spec.settings.store), draft, specs=[s for p in plan.steps for s in p.outputs]
-    )
+    view = draft_view(open_store(spec.index, spec.settings.store), draft, plan)
     rows = view.rows(step.inputs[0])
     if not rows:
         _put(draft, spec, plan, step, [])
@@ -134,7 +140,7 @@ def run_map(
         pools = start_pools(spec.settings, ledger)
         count = min(pools.workers, -(-rows // (step.batch_rows * _SHARD_BATCHES)))
         with live_progress(ledger, progress, step_name, rows, f"rows of {step.inputs[0]}"):
-            results = _run_shards(spec, step, pools, models_factory, _shards(view, step), count)
+            results = _run_shards(spec, draft, step, pools, models_factory, _shards(view, step), count)
         _put(draft, spec, plan, step, results)
         meter = ray.get(ledger.totals.remote()).meter
         draft.spend(meter.total, meter.embedded_texts, time.monotonic() - started)
@@ -163,6 +169,7 @@ def _shards(view: SnapshotView, step: MapStep) -> Iterator[list[pa.Table]]:
 
 def _run_shards(
     spec: RunSpec,
+    draft: Draft,
     step: MapStep,
     pools: Pools,
     factory: ModelsFactory,
@@ -178,7 +185,8 @@ def _run_shards(
     actor: Any = ray.remote(MapActor).options(
         num_cpus=cpus, max_restarts=-1, max_task_retries=MAX_RETRIES, max_concurrency=_SHARDS_AT_ONCE
     )
-    actors = [actor.remote(spec, step.name, pools, factory) for _ in range(count)]
+    shared = ray.put(draft)
+    actors = [actor.remote(spec, shared, step.name, pools, factory) for _ in range(count)]
     flying: dict[Any, _Flight] = {}  # by result
     results: list[ShardResult] = []
     try:
@@ -222,16 +230,5 @@ def _put(draft: Draft, spec: RunSpec, plan: ResolvedPlan, step: MapStep, results
     for table in step.outputs:
         files = [result.files[table.name] for result in results if table.name in result.files]
         digest = sum((RowsDigest.parse(file.rows, text) for file, text in files), RowsDigest())
-        draft.put_table(
-            TableEntry(
-                name=table.name,
-                step=step.name,
-                fingerprint=plan.fingerprints[step.name],
-                methods=table_methods(spec.settings, step.name),
-                key=table.key,
-                rows=digest.rows,
-                digest=digest.hex,
-                made_from=identity,
-                files=tuple(file for file, _ in files),
-            )
-        )
+        entry = table_entry(spec.settings, plan, step, table, [file for file, _ in files], digest, identity)
+        draft.put_table(entry)

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from corpusmill.drafting import table_entry
 from corpusmill.errors import ConfigError
-from corpusmill.planning import made_from, resolved_plan, table_methods, take_over
+from corpusmill.planning import made_from, resolved_plan, take_over
 from corpusmill.run import RunSpec
 from corpusmill.schemas import DOCUMENTS, TEXTS
 from corpusmill.steps import CorpusOp, CorpusStep, FlatMap, GroupMap, ResolvedPlan, Sql
 from corpusmill.store.draft import Draft
-from corpusmill.store.manifest import Manifest, TableEntry
+from corpusmill.store.manifest import Manifest
 from corpusmill.store.objects import ObjectStore, open_store
 from spark_jobs.census import census, counted, documents_frame, owned_texts
 from spark_jobs.components import connected_components
@@ -149,19 +150,7 @@ class _Runner:
     def _write(self, name: str, identity: str) -> None:
         table = self.plan.spec(name)
         files, digest = write_table(self.frames[name], self.store, self.spec.run, table)
-        self.draft.put_table(
-            TableEntry(
-                name=name,
-                step=self.step.name,
-                fingerprint=self.plan.fingerprints[self.step.name],
-                methods=table_methods(self.spec.settings, self.step.name),
-                key=table.key,
-                rows=digest.rows,
-                digest=digest.hex,
-                made_from=identity,
-                files=files,
-            )
-        )
+        self.draft.put_table(table_entry(self.spec.settings, self.plan, self.step, table, files, digest, identity))
 
 
 def _reads(op: CorpusOp) -> set[str]:

@@ -131,10 +131,11 @@ def conformed(spec: TableSpec, table: pa.Table, text_hash: str) -> pa.Table:
     table = table.select(spec.schema.names)
     for wanted, column in zip(spec.schema, table.columns, strict=True):
         _refuse_nulls(f"{spec.name}.{wanted.name}", wanted, column)
-    try:
-        table = table.cast(spec.schema)
-    except pa.ArrowException as error:
-        raise ValueError(f"rows of {spec.name!r} do not fit its schema: {error}") from error
+    if not table.schema.equals(spec.schema, check_metadata=True):
+        try:
+            table = table.cast(spec.schema)
+        except pa.ArrowException as error:
+            raise ValueError(f"rows of {spec.name!r} do not fit its schema: {error}") from error
     others = [value for value in table.column("text_hash").unique().to_pylist() if value != text_hash]
     if others:
         raise ValueError(f"table {spec.name!r} of text {text_hash} holds rows of text {others[0]}")

@@ -46,6 +46,9 @@ def command(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Afterwards, propose retrieval thresholds for this embedder and corpus.")
     ] = False,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="Train anew what an index keeps from run to run (a method's codebooks).")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Build or update an index. Unchanged documents cost nothing; a run that fails leaves the index as it was."""
@@ -63,7 +66,7 @@ def command(
             show(event)
 
         outcome = run_index(
-            settings, source=source, index=to, progress=progress, source_id=source_id, estimate=estimate
+            settings, source=source, index=to, progress=progress, source_id=source_id, estimate=estimate, refit=refit
         )
     if not json:
         _summary(outcome, to, out())

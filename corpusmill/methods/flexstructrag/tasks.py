@@ -172,6 +172,9 @@ def abbreviations(name: str, texts: tuple[str, ...]) -> tuple[str, ...]:
     "World Health Organization (WHO)" makes each an alias of the other. First found first.
     """
     found: dict[str, None] = {}
+    texts = tuple(text for text in texts if "(" in text or "(" in text)
+    if not texts:
+        return ()
     after = re.compile(re.escape(name) + r"\s*[((]\s*([^\s()()]{2,12})\s*[))]")
     before = re.compile(r"((?:[^\W_][\w’'&.-]*\s+){1,7}[^\W_][\w’'&.-]*)\s*[((]\s*" + re.escape(name) + r"\s*[))]")
     for text in texts:
