@@ -39,8 +39,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.inprocess import Document, MemorySnapshot, index, spark_corpus
 from corpusmill.hashing import hash_text
+from corpusmill.methods.common.ranking import passages_of
 from corpusmill.methods.flexstructrag.replay import ReplayModel
-from corpusmill.methods.flexstructrag.retriever import FlexRetriever, passages_of
+from corpusmill.methods.flexstructrag.retriever import FlexRetriever
 from corpusmill.models.contracts import Embedder, EmbedKind
 from corpusmill.models.embedders import build_embedder
 from corpusmill.models.embedders.common import knows_script

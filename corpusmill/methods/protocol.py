@@ -25,6 +25,22 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Scope:
+    """What a question may use: the hashes of the allowed texts, and the words by which they were asked for.
+
+    `documents` are the ids of the allowed documents (None: all that have one of the texts): two documents may share a
+    text of which only one is allowed.
+    """
+
+    texts: frozenset[str]
+    asked: tuple[str, ...] = ()
+    documents: frozenset[str] | None = None
+
+    def __contains__(self, text_hash: object) -> bool:
+        return text_hash in self.texts
+
+
+@dataclass(frozen=True)
 class Evidence:
     """One retrieved unit. `kind`: entity, hyperedge, edge, cluster, concept, record, passage, ...; `text` is what the
     generator reads; `sources` are in order of importance."""
@@ -38,7 +54,8 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """What a method found. `timings` in seconds by stage; `calls` model calls spent on retrieval."""
+    """What a method found. `timings` in seconds by stage; `calls`: all model calls that retrieval made, those of a
+    reranking model among them (0: none)."""
 
     evidence: tuple[Evidence, ...]
     timings: Mapping[str, float] = field(default_factory=dict)
@@ -67,7 +84,13 @@ class Retriever(Protocol):
     modes: tuple[str, ...]
     default_mode: str
 
-    async def retrieve(self, question: str, mode: str) -> Retrieval: ...
+    async def retrieve(self, question: str, mode: str, scope: Scope | None = None) -> Retrieval:
+        """Evidence for the question. Raises UsageError on an unknown mode.
+
+        With a scope no evidence has a source outside it or quotes a text outside it, and every piece has a source:
+        what has none left is dropped. The engine refuses anything else.
+        """
+        ...
 
 
 class Method(Protocol):

@@ -14,6 +14,7 @@ from corpusmill.methods.registry import get_method
 from corpusmill.retrieval.answering import UNANSWERABLE, Answered, answer_from
 from corpusmill.retrieval.citations import MAX_DOCUMENTS, Citation
 from corpusmill.retrieval.context import Context, assemble
+from corpusmill.retrieval.scope import ScopedSnapshot, refuse_outside, resolve_scope
 from corpusmill.steps import Models
 
 if TYPE_CHECKING:
@@ -97,19 +98,26 @@ class QueryEngine:
                 f"is {models.embedder.fingerprint}; set the `embedder` section to what the index was made with"
             )
 
-    async def query(self, question: str, method: str | None = None, mode: str | None = None) -> QueryResult:
-        """A cited answer. Raises UsageError on an empty question, an unknown method or mode; ModelError."""
-        started = time.perf_counter()
-        name, mode, retrieval, context = await self._evidence(question, method, mode)
-        answered = await answer_from(question, context.evidence, self._view, self._models)
-        return self._result(name, mode, retrieval, context, answered, time.perf_counter() - started)
+    async def query(
+        self, question: str, method: str | None = None, mode: str | None = None, documents: Sequence[str] = ()
+    ) -> QueryResult:
+        """A cited answer, from these documents alone where any are named (ids, paths, URIs or globs).
 
-    async def retrieve(self, question: str, method: str | None = None, mode: str | None = None) -> QueryResult:
+        Raises UsageError on an empty question, an unknown method or mode, a pattern that no document matches;
+        ModelError.
+        """
+        started = time.perf_counter()
+        found = await self._evidence(question, method, mode, documents)
+        answered = await answer_from(question, found.context.evidence, found.snapshot, self._models)
+        return self._result(found, answered, time.perf_counter() - started)
+
+    async def retrieve(
+        self, question: str, method: str | None = None, mode: str | None = None, documents: Sequence[str] = ()
+    ) -> QueryResult:
         """The same without an answer: `answer` is empty and nothing is cited. Raises as `query`."""
         started = time.perf_counter()
-        name, mode, retrieval, context = await self._evidence(question, method, mode)
-        answered = Answered("", (), True, 0, ())
-        return self._result(name, mode, retrieval, context, answered, time.perf_counter() - started)
+        found = await self._evidence(question, method, mode, documents)
+        return self._result(found, Answered("", (), True, 0, ()), time.perf_counter() - started)
 
     def retriever(self, method: str | None = None) -> tuple[str, Retriever]:
         """The method's name and its retriever, opened once. Raises UsageError with the choices."""
@@ -125,26 +133,31 @@ class QueryEngine:
         return name, self._retrievers[name]
 
     async def _evidence(
-        self, question: str, method: str | None, mode: str | None
-    ) -> tuple[str, str, Retrieval, Context]:
+        self, question: str, method: str | None, mode: str | None, documents: Sequence[str]
+    ) -> "_Found":
         if not question.strip():
             raise UsageError("the question is empty")
         name, retriever = self.retriever(method)
         mode = mode or self._settings.query.mode or retriever.default_mode
         if mode not in retriever.modes:
             raise UsageError(f"unknown mode {mode!r} of method {name}; choices: {', '.join(retriever.modes)}")
-        retrieval = await retriever.retrieve(question, mode)
-        return name, mode, retrieval, assemble(retrieval.evidence, self._settings.query.context_tokens, self._view)
+        scope = resolve_scope(self._view, documents) if documents else None
+        retrieval = await retriever.retrieve(question, mode, scope)
+        snapshot: Snapshot = self._view
+        if scope is not None:
+            refuse_outside(retrieval.evidence, scope, name)
+            snapshot = ScopedSnapshot(self._view, scope)
+        context = assemble(retrieval.evidence, self._settings.query.context_tokens, snapshot)
+        return _Found(name, mode, retrieval, context, snapshot)
 
-    def _result(
-        self, name: str, mode: str, retrieval: Retrieval, context: Context, answered: Answered, seconds: float
-    ) -> QueryResult:
+    def _result(self, found: "_Found", answered: Answered, seconds: float) -> QueryResult:
+        context, retrieval = found.context, found.retrieval
         result = QueryResult(
             answer=answered.text,
             citations=answered.citations,
-            evidence=tuple(self._item(piece) for piece in context.evidence),
-            method=name,
-            mode=mode,
+            evidence=tuple(_item(piece, found.snapshot) for piece in context.evidence),
+            method=found.method,
+            mode=found.mode,
             snapshot=self._manifest.number,
             tokens=answered.tokens or context.tokens,
             seconds=seconds,
@@ -158,16 +171,29 @@ class QueryEngine:
             result = replace(result, notes=(*result.notes, note))
         return result
 
-    def _item(self, piece: Evidence) -> EvidenceItem:
-        return EvidenceItem(piece.kind, piece.id, round(piece.score, 6), piece.text, tuple(self._refs(piece)))
 
-    def _refs(self, piece: Evidence) -> Sequence[SourceRef]:
-        refs = []
-        for source in piece.sources:
-            for row in list(self._view.documents_of(source.text_hash))[:MAX_DOCUMENTS]:
-                title = str(row.get("title") or row["uri"])
-                refs.append(SourceRef(str(row["doc_id"]), str(row["uri"]), title, source.span.start, source.span.end))
-        return refs
+@dataclass(frozen=True)
+class _Found:
+    """`snapshot` is the one that evidence may be told from: scoped where the question is."""
+
+    method: str
+    mode: str
+    retrieval: Retrieval
+    context: Context
+    snapshot: Snapshot
+
+
+def _item(piece: Evidence, snapshot: Snapshot) -> EvidenceItem:
+    return EvidenceItem(piece.kind, piece.id, round(piece.score, 6), piece.text, tuple(_refs(piece, snapshot)))
+
+
+def _refs(piece: Evidence, snapshot: Snapshot) -> Sequence[SourceRef]:
+    refs = []
+    for source in piece.sources:
+        for row in list(snapshot.documents_of(source.text_hash))[:MAX_DOCUMENTS]:
+            title = str(row.get("title") or row["uri"])
+            refs.append(SourceRef(str(row["doc_id"]), str(row["uri"]), title, source.span.start, source.span.end))
+    return refs
 
 
 __all__ = ["UNANSWERABLE", "EvidenceItem", "PinnedSnapshot", "QueryEngine", "QueryResult", "SourceRef"]

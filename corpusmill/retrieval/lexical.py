@@ -101,9 +101,10 @@ class LexicalIndex:
         count = 0 if term is None else self.document_frequency(term)
         return float(np.log1p((len(self) - count + 0.5) / (count + 0.5)))
 
-    def search(self, question: str, k: int) -> list[tuple[int, float]]:
-        """The best `k` (row, score) with a score above 0, best first; ties by row."""
-        return top(self.scores(question), k)
+    def search(self, question: str, k: int, allowed: np.ndarray | None = None) -> list[tuple[int, float]]:
+        """The best `k` (row, score) with a score above 0, best first; ties by row. `allowed`: bool [rows]."""
+        scores = self.scores(question)
+        return top(scores if allowed is None else np.where(allowed, scores, np.float32(0)), k)
 
 
 def top(scores: np.ndarray, k: int) -> list[tuple[int, float]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
@@ -120,6 +121,13 @@ def one_thread() -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
+def _faiss() -> Any:
+    """The library, of whose parameter classes its own type stubs know nothing."""
+    import faiss
+
+    return faiss
+
+
 class VectorIndex:
     """An opened index, memory-mapped where its kind allows it."""
 
@@ -130,8 +138,11 @@ class VectorIndex:
         self._index = faiss.read_index(path, faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         self._ids = pq.read_table(file("ids.parquet"), memory_map=True)
         inverted = faiss.try_extract_index_ivf(self._index)
+        self._lists = int(inverted.nlist) if inverted is not None else 0
+        self._nprobe = nprobe
         if inverted is not None:
             inverted.nprobe = nprobe
+        self._allowed: tuple[frozenset[str], np.ndarray] | None = None
 
     def __len__(self) -> int:
         return int(self._index.ntotal)
@@ -140,18 +151,61 @@ class VectorIndex:
     def dim(self) -> int:
         return int(self._index.d)
 
-    def search(self, query: np.ndarray, k: int, above: float = 0.0) -> list[Hit]:
-        """The best `k` (text_hash, unit_id, cosine) for float32 [dim] with a cosine > `above`, ties by ids."""
+    def search(self, query: np.ndarray, k: int, above: float = 0.0, texts: frozenset[str] | None = None) -> list[Hit]:
+        """The best `k` (text_hash, unit_id, cosine) for float32 [dim] with a cosine > `above`, ties by ids.
+
+        `texts`: only units of these text hashes count, and `k` of them are found where there are `k`.
+        """
         if k <= 0 or not len(self) or not np.any(query):
             return []
+        asked = np.ascontiguousarray(query.reshape(1, -1), np.float32)
+        wide = k + 32  # room to order ties at the edge by id
         with one_thread():
-            wide = min(len(self), k + 32)  # room to order ties at the edge by id
-            scores, rows = self._index.search(np.ascontiguousarray(query.reshape(1, -1), np.float32), wide)
+            if texts is None:
+                scores, rows = self._index.search(asked, min(len(self), wide))
+            else:
+                scores, rows = self._search_among(asked, wide, self._mask(texts))
         found = [(float(s), int(r)) for s, r in zip(scores[0], rows[0], strict=True) if r >= 0 and s > above]
         taken = self._ids.take(pa.array([row for _, row in found], pa.int64()))
         pairs = zip(taken.column("text_hash").to_pylist(), taken.column("unit_id").to_pylist(), found, strict=True)
         hits = [(text, unit, score) for text, unit, (score, _) in pairs]
         return sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))[:k]
+
+    def _mask(self, texts: frozenset[str]) -> np.ndarray:
+        """bool [n]: rows of units of these texts; that of the last scope is kept."""
+        if self._allowed is None or self._allowed[0] != texts:
+            among = pc.is_in(self._ids.column("text_hash"), value_set=pa.array(sorted(texts), pa.string()))
+            self._allowed = (texts, among.to_numpy())
+        return self._allowed[1]
+
+    def _search_among(self, asked: np.ndarray, wide: int, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """FAISS search over the rows of a mask. The fewer there are, the more inverted lists are read, and all of
+        them where that finds too few."""
+        faiss = _faiss()
+        count = int(allowed.sum())
+        if not count:
+            return np.zeros((1, 0), np.float32), np.zeros((1, 0), np.int64)
+        wide = min(count, wide)
+        selector = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+        if not self._lists:
+            scores, rows = self._index.search(asked, wide, params=faiss.SearchParameters(sel=selector))
+            return scores, rows
+        nprobe = min(self._lists, -(-self._nprobe * len(self) // count))
+        for lists in dict.fromkeys((nprobe, self._lists)):
+            own = faiss.SearchParametersIVF(sel=selector, nprobe=lists)
+            scores, rows = self._index.search(asked, wide, params=own)
+            if (rows[0] >= 0).all():
+                break
+        return scores, rows
+
+    def neighbours(self, rows: np.ndarray, k: int, batch: int = 1024) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each batch of the stored vectors with the numbers `rows`: their places in `rows`, and int64 [m, k] the
+        numbers of their nearest, themselves included; where there are fewer, their own number again."""
+        for start in range(0, len(rows), batch):
+            own = np.asarray(rows[start : start + batch], np.int64)
+            with one_thread():
+                _, found = self._index.search(self.vectors(own), k)
+            yield np.arange(start, start + len(own)), np.where(found >= 0, found, own[:, None])
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """float32 [len(rows), dim]: stored vectors (decoded from their codes where quantised)."""

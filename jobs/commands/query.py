@@ -18,6 +18,8 @@ from .common import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from corpusmill.retrieval.engine import QueryResult
@@ -32,6 +34,15 @@ def command(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="In quotation marks.")],
     method: Annotated[str | None, typer.Option("--method", "-m", help="One of the index's methods.")] = None,
     mode: Annotated[str | None, typer.Option("--mode", help="A retrieval mode of the method.")] = None,
+    documents: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--document",
+            "-d",
+            metavar="PATTERN",
+            help="Only documents of this id, path or URI; * stands for anything. Repeatable.",
+        ),
+    ] = None,
     snapshot: SnapshotOption = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Also print what the answer was made from.")] = False,
     config: ConfigOption = None,
@@ -49,14 +60,14 @@ def command(
     store = open_store(index, load(config, assignments, flags).settings.store)
     manifest = commit.open_index(store, snapshot)
     settings = load(config, assignments, flags, manifest).settings
-    result = asyncio.run(_ask(SnapshotView(store, manifest), settings, question))
+    result = asyncio.run(_ask(SnapshotView(store, manifest), settings, question, documents or ()))
     if json:
         emit(result.to_json())
         return
     show(result, out(), evidence)
 
 
-async def _ask(view: "SnapshotView", settings: "Settings", question: str) -> "QueryResult":
+async def _ask(view: "SnapshotView", settings: "Settings", question: str, documents: "Sequence[str]") -> "QueryResult":
     from corpusmill.models.factory import build_models
     from corpusmill.models.metered import Meter
     from corpusmill.retrieval.engine import QueryEngine
@@ -64,7 +75,7 @@ async def _ask(view: "SnapshotView", settings: "Settings", question: str) -> "Qu
     models = build_models(settings, meter=Meter())
     try:
         engine = QueryEngine(view, settings, models)
-        return await engine.query(question, settings.query.method, settings.query.mode)
+        return await engine.query(question, settings.query.method, settings.query.mode, documents)
     finally:
         await models.aclose()
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from corpusmill.methods.protocol import Snapshot
+from corpusmill.methods.protocol import Scope, Snapshot
 from corpusmill.retrieval.fusion import fuse
 from corpusmill.retrieval.lexical import K1, LEXICAL_FILES, B, LexicalIndex, build_lexical
 from corpusmill.retrieval.tokenizer import TOKENIZER_VERSION
@@ -153,7 +153,11 @@ def _pairs(context: BuildContext, table: str, columns: Sequence[str]) -> Iterato
 
 
 class PassageSearch:
-    """Lexical, dense and hybrid search over the passages of a snapshot; indices are opened at first use."""
+    """Lexical, dense and hybrid search over the passages of a snapshot; indices are opened at first use.
+
+    With a scope only passages of its texts are found, and as many as without one where there are so many. Word
+    statistics stay those of the whole index.
+    """
 
     def __init__(self, snapshot: Snapshot, nprobe: int = 16) -> None:
         self._snapshot = snapshot
@@ -163,6 +167,7 @@ class PassageSearch:
         self._vectors: VectorIndex | None = None
         self._rows: dict[str, int] | None = None
         self._of_text: dict[str, list[int]] | None = None
+        self._allowed: tuple[frozenset[str], np.ndarray] | None = None
 
     @property
     def lexical(self) -> LexicalIndex:
@@ -209,25 +214,39 @@ class PassageSearch:
         )
         return [row for row, is_touched in zip(rows, touched.to_pylist(), strict=True) if is_touched]
 
-    def bm25(self, question: str, k: int) -> list[Passage]:
+    def allowed(self, scope: Scope | None) -> np.ndarray | None:
+        """bool [passages]: those of the scope's texts; None without a scope. That of the last scope is kept."""
+        if scope is None:
+            return None
+        if self._allowed is None or self._allowed[0] != scope.texts:
+            among = pc.is_in(self.table.column("text_hash"), value_set=pa.array(sorted(scope.texts), pa.string()))
+            self._allowed = (scope.texts, among.to_numpy())
+        return self._allowed[1]
+
+    def bm25(self, question: str, k: int, scope: Scope | None = None) -> list[Passage]:
         """The best `k` by BM25, ties by row."""
-        return [self.passage(row, score) for row, score in self.lexical.search(question, k)]
+        found = self.lexical.search(question, k, self.allowed(scope))
+        return [self.passage(row, score) for row, score in found]
 
-    def dense(self, vector: np.ndarray, k: int) -> list[Passage]:
+    def dense(self, vector: np.ndarray, k: int, scope: Scope | None = None) -> list[Passage]:
         """The best `k` by cosine with the question's vector (float32 [dim], unit length)."""
-        return [self.passage(self.row_of(chunk), score) for _, chunk, score in self.vectors.search(vector, k)]
+        hits = self.vectors.search(vector, k, texts=None if scope is None else scope.texts)
+        return [self.passage(self.row_of(chunk), score) for _, chunk, score in hits]
 
-    def scores(self, question: str, vector: np.ndarray | None, pool: int = POOL) -> dict[int, float]:
+    def scores(
+        self, question: str, vector: np.ndarray | None, pool: int = POOL, scope: Scope | None = None
+    ) -> dict[int, float]:
         """row -> fused score in [0, 1] of the best `pool` of either side (see retrieval.fusion).
 
         `vector` None: the embedder does not know the question's script, and words decide alone.
         """
-        hits = [] if vector is None else self.vectors.search(vector, pool)
+        texts = None if scope is None else scope.texts
+        hits = [] if vector is None else self.vectors.search(vector, pool, texts=texts)
         dense = {self.row_of(chunk): score for _, chunk, score in hits}
-        return fuse(dense, dict(self.lexical.search(question, pool)))
+        return fuse(dense, dict(self.lexical.search(question, pool, self.allowed(scope))))
 
-    def hybrid(self, question: str, vector: np.ndarray | None, k: int) -> list[Passage]:
+    def hybrid(self, question: str, vector: np.ndarray | None, k: int, scope: Scope | None = None) -> list[Passage]:
         """The best `k` by the fused score, ties by row."""
-        fused = self.scores(question, vector)
+        fused = self.scores(question, vector, scope=scope)
         best = sorted(fused.items(), key=lambda item: (-item[1], item[0]))[:k]
         return [self.passage(row, score) for row, score in best]

@@ -1,6 +1,7 @@
 """Rows of FlexStructRAG's tables by id, over a pinned snapshot. Tables are read once, rows when asked for."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -96,6 +97,10 @@ class StructureLookup:
         return ById(self._snapshot.table("entity_members"), "text_hash")
 
     @cached_property
+    def _local_by_text(self) -> ById:
+        return ById(self._snapshot.table("local_entities"), "text_hash")
+
+    @cached_property
     def _clusters(self) -> ById:
         return ById(self._snapshot.table("clusters"), "cluster_id")
 
@@ -118,6 +123,32 @@ class StructureLookup:
         rows = self._texts.rows(entity_id)
         name = str(self._entities.row(entity_id)["name"])
         text = str(rows[0]["text"]) if rows else ""
+        return text if name in text else f"{name}\n{text}".strip()
+
+    def stands_in(self, entity_id: str, texts: Container[str]) -> bool:
+        """Whether one of the entity's members is of these texts."""
+        return any(str(member["text_hash"]) in texts for member in self._members.rows(entity_id))
+
+    def stands_only_in(self, entity_id: str, texts: Container[str]) -> bool:
+        """Whether all of the entity's members are of these texts."""
+        return all(str(member["text_hash"]) in texts for member in self._members.rows(entity_id))
+
+    def local_text(self, entity_id: str, texts: Container[str]) -> str:
+        """What documents with these texts alone say of the entity, led by the name that they use most."""
+        wanted = {
+            (str(member["text_hash"]), str(member["normal"]))
+            for member in self._members.rows(entity_id)
+            if str(member["text_hash"]) in texts
+        }
+        rows = [
+            row
+            for text_hash in sorted({text_hash for text_hash, _ in wanted})
+            for row in self._local_by_text.rows(text_hash)
+            if (text_hash, str(row["normal"])) in wanted
+        ]
+        names = Counter(str(row["name"]) for row in rows)
+        name = min(names, key=lambda own: (-names[own], own), default="")
+        text = "\n".join(dict.fromkeys(str(row["text"]) for row in rows))
         return text if name in text else f"{name}\n{text}".strip()
 
     def statement(self, hyperedge_id: str) -> Row:

@@ -12,11 +12,12 @@ import numpy as np
 
 from corpusmill.errors import UsageError
 from corpusmill.methods.common.passages import Passage, PassageSearch, open_vectors
+from corpusmill.methods.common.ranking import as_evidence
 from corpusmill.methods.flexstructrag.calibration import embedder_name, thresholds
 from corpusmill.methods.flexstructrag.diffusion import EntityGraph
 from corpusmill.methods.flexstructrag.lookup import StructureLookup
 from corpusmill.methods.flexstructrag.settings import FlexSettings
-from corpusmill.methods.protocol import Evidence, Retrieval, Snapshot, Source
+from corpusmill.methods.protocol import Evidence, Retrieval, Scope, Snapshot, Source
 from corpusmill.models.embedders.common import knows_script
 from corpusmill.names import normal_form
 from corpusmill.retrieval.tasks import QUERY_ENTITIES, QueryEntitiesInput, shorten
@@ -69,17 +70,18 @@ class FlexRetriever:
         self._lookup = StructureLookup(snapshot)
         self._graph: EntityGraph | None = None
 
-    async def retrieve(self, question: str, mode: str) -> Retrieval:
+    async def retrieve(self, question: str, mode: str, scope: Scope | None = None) -> Retrieval:
         """Evidence for the question. Raises UsageError on an unknown mode."""
         if mode not in MODES:
             raise UsageError(f"unknown mode {mode!r} of method flexstructrag; choices: {', '.join(MODES)}")
         started = time.perf_counter()
-        found = await self.find(question, mode)
+        found = await self.find(question, mode, scope)
         searched = time.perf_counter()
-        evidence = self.structure(found, mode)
+        evidence = self.structure(found, mode, scope)
         assembled = time.perf_counter()
         if self._query.fill and self._query.passages:
-            evidence += [as_evidence(p, self._snapshot) for p in self.fill(question, found, self._query.passages)]
+            passages = self.fill(question, found, self._query.passages, scope)
+            evidence += [as_evidence(passage, self._snapshot) for passage in passages]
         timings = {
             "search": searched - started,
             "structure": assembled - searched,
@@ -87,7 +89,7 @@ class FlexRetriever:
         }
         return Retrieval(tuple(evidence), timings, calls=1)
 
-    async def find(self, question: str, mode: str) -> Found:
+    async def find(self, question: str, mode: str, scope: Scope | None = None) -> Found:
         """Names by the model, vectors by the embedder, and what the indices return for them.
 
         In a script that the embedder does not know its cosines are noise: then names and words carry alone.
@@ -96,22 +98,23 @@ class FlexRetriever:
         asked = await self._models.language_model("plan").generate(QUERY_ENTITIES, QueryEntitiesInput(question=short))
         names = tuple(asked.value.entities)
         if not knows_script(short, self._embedder):
-            return Found(None, names, self.match(names, ()), (), (), ())
+            return Found(None, names, self.match(names, (), scope), (), (), ())
         vector = (await self._models.embedder.embed([short], "query"))[0]
         own = self.settings
-        nearest = self._statements.search(vector, max(own.n_hyperedges, NEAREST), above=0.0)
+        texts = None if scope is None else scope.texts
+        nearest = self._statements.search(vector, max(own.n_hyperedges, NEAREST), 0.0, texts)
         hyperedges = [hit for hit in nearest if hit[2] > self.tau_hyperedge][: own.n_hyperedges]
-        edges = [] if mode == "hypergraph" else self._edges.search(vector, own.n_edges, above=self.tau_edge)
-        entities = self.match(names, nearest)
+        edges = [] if mode == "hypergraph" else self._edges.search(vector, own.n_edges, self.tau_edge, texts)
+        entities = self.match(names, nearest, scope)
         return Found(vector, names, entities, tuple(hyperedges), tuple(edges), tuple(nearest))
 
-    def match(self, names: Sequence[str], nearest: Sequence[Hit]) -> tuple[str, ...]:
+    def match(self, names: Sequence[str], nearest: Sequence[Hit], scope: Scope | None = None) -> tuple[str, ...]:
         """Canonical entities of the names, in their order; an alias counts only where no entity has the name itself.
 
         Of several entities with one name, those in statements near the question come first, then the busier ones.
         """
         forms = [normal_form(name) for name in names]
-        known = [self._lookup.named(form, alias=False) or self._lookup.named(form, alias=True) for form in forms]
+        known = [self._named(form, False, scope) or self._named(form, True, scope) for form in forms]
         place: dict[str, int] = {}
         if any(len(entities) > 1 for entities in known):
             for i, hit in enumerate(nearest):
@@ -123,10 +126,18 @@ class FlexRetriever:
             out.update(dict.fromkeys(ranked))
         return tuple(out)[: self.settings.n_entities]
 
-    def structure(self, found: Found, mode: str) -> list[Evidence]:
-        """The structure's own evidence: entities, hyperedges, edges, clusters, as the mode has them."""
+    def _named(self, form: str, alias: bool, scope: Scope | None) -> list[str]:
+        known = self._lookup.named(form, alias)
+        return known if scope is None else [entity for entity in known if self._lookup.stands_in(entity, scope.texts)]
+
+    def structure(self, found: Found, mode: str, scope: Scope | None = None) -> list[Evidence]:
+        """The structure's own evidence: entities, hyperedges, edges, clusters, as the mode has them.
+
+        What was found within a scope is within it; of an entity, sources and text are also kept to it.
+        """
         cosine = {unit: score for _, unit, score in found.nearest}
-        evidence = [self._entity(entity, cosine) for entity in found.entities]
+        entities = (self._entity(entity, cosine, scope) for entity in found.entities)
+        evidence = [entity for entity in entities if entity is not None]
         if mode != "graph":
             evidence += [self._hyperedge(hit) for hit in found.hyperedges]
         if mode != "hypergraph":
@@ -135,18 +146,20 @@ class FlexRetriever:
             evidence += self._clusters(found.hyperedges)
         return evidence
 
-    def fill(self, question: str, found: Found, k: int) -> list[Passage]:
+    def fill(self, question: str, found: Found, k: int, scope: Scope | None = None) -> list[Passage]:
         """The best `k` passages, ranked as `passage_ranking` says.
 
         `diffusion` keeps the best by words and meaning in front: an answer that one passage holds is found by it, and
         what needs several passages by the walk.
         """
-        fused = self.passages.scores(shorten(question), found.vector)
+        fused = self.passages.scores(shorten(question), found.vector, scope=scope)
         best = sorted(fused, key=lambda row: (-fused[row], row))
         head, scores = best[:KEPT_HEAD], dict(fused)
         if self._walks(found):
             seeds = [(unit, score) for _, unit, score in found.nearest]
             walked = self.graph.rank(seeds, found.entities, fused)
+            if (allowed := self.passages.allowed(scope)) is not None:
+                walked = {row: share for row, share in walked.items() if allowed[row]}
             rest = sorted(walked.keys() - set(head), key=lambda row: (-walked[row], row))
             if rest:
                 scale = min((fused[row] for row in head), default=1.0) / walked[rest[0]]
@@ -166,13 +179,25 @@ class FlexRetriever:
             self._graph = EntityGraph(self._snapshot, {chunk: row for row, chunk in enumerate(chunks)})
         return self._graph
 
-    def _entity(self, entity_id: str, cosine: Mapping[str, float]) -> Evidence:
-        """Sources: the spans of its members' statements, those near the question first."""
+    def _entity(self, entity_id: str, cosine: Mapping[str, float], scope: Scope | None) -> Evidence | None:
+        """Sources: the spans of its members' statements, those near the question first. None: it has none in scope.
+
+        The merged text speaks of all documents: where some are out of scope, what those of the sources say stands
+        for it.
+        """
         rows = self._lookup.statements_of(entity_id)
+        if scope is not None:
+            rows = [row for row in rows if row["text_hash"] in scope]
+            if not rows:
+                return None
         rows.sort(key=lambda row: -cosine.get(str(row["hyperedge_id"]), 0.0))
         sources = tuple(self._lookup.source(row) for row in rows[:MAX_SOURCES])
         score = max((cosine.get(str(row["hyperedge_id"]), 0.0) for row in rows), default=0.0)
-        return Evidence("entity", entity_id, score, self._lookup.entity_text(entity_id), sources)
+        if scope is None or self._lookup.stands_only_in(entity_id, scope.texts):
+            text = self._lookup.entity_text(entity_id)
+        else:
+            text = self._lookup.local_text(entity_id, {source.text_hash for source in sources})
+        return Evidence("entity", entity_id, score, text, sources)
 
     def _hyperedge(self, hit: Hit) -> Evidence:
         row = self._lookup.statement(hit[1])
@@ -198,27 +223,3 @@ class FlexRetriever:
             sources = tuple(Source(text_hash, span) for span in spans)
             out.append(Evidence("cluster", cluster, score, "\n".join(span.of(text) for span in spans), sources))
         return out
-
-
-def as_evidence(passage: Passage, snapshot: Snapshot) -> Evidence:
-    """A passage as evidence of kind "passage"."""
-    text = passage.span.of(snapshot.text(passage.text_hash))
-    return Evidence("passage", passage.chunk_id, passage.score, text, (Source(passage.text_hash, passage.span),))
-
-
-def passages_of(evidence: Sequence[Evidence], search: PassageSearch) -> list[int]:
-    """Rows of passages that the units lead to, best first: the rule by which a structure's recall is measured.
-
-    A unit gives its score, at least 0.01, in equal parts to the passages its first 8 sources touch; a passage sums up
-    its parts, and ties go by row. Passages that are themselves evidence come first, in their order.
-    """
-    given = [search.row_of(piece.id) for piece in evidence if piece.kind == "passage"]
-    sums: dict[int, float] = {}
-    for piece in evidence:
-        if piece.kind == "passage":
-            continue
-        rows = {row for s in piece.sources[:8] for row in search.rows_at(s.text_hash, s.span)}
-        for row in sorted(rows):
-            sums[row] = sums.get(row, 0.0) + max(piece.score, 0.01) / len(rows)
-    ranked = sorted(sums, key=lambda row: (-sums[row], row))
-    return list(dict.fromkeys([*given, *ranked]))

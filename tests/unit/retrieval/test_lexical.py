@@ -22,6 +22,12 @@ def test_the_passage_with_the_rare_word_comes_first(tmp_path: Path) -> None:
     assert next(row for row, _ in index.search("where is the axolotl", 3)) == 2
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> LexicalIndex:
+    words = [f"filler {'even' if i % 2 == 0 else 'odd'} {'three' if i % 3 == 0 else ''}" for i in range(30)]
+    return opened(words, tmp_path_factory.mktemp("small"))
+
+
 @pytest.mark.parametrize("texts", [[], [""], ["", "..."], ["one"]])
 def test_small_and_empty_indices_answer(texts: list[str], tmp_path: Path) -> None:
     index = opened(texts, tmp_path)
@@ -33,6 +39,13 @@ def test_small_and_empty_indices_answer(texts: list[str], tmp_path: Path) -> Non
 def test_ties_go_by_row(tmp_path: Path) -> None:
     index = opened(["same words"] * 5 + ["other"], tmp_path)
     assert [row for row, _ in index.search("same", 3)] == [0, 1, 2]
+
+
+@given(st.sets(st.integers(0, 29)), st.integers(1, 12))
+def test_a_mask_keeps_what_a_full_search_finds_within_it(small: LexicalIndex, rows: set[int], k: int) -> None:
+    allowed = np.isin(np.arange(30), sorted(rows))
+    everything = small.search("even three filler", 30)
+    assert small.search("even three filler", k, allowed) == [hit for hit in everything if hit[0] in rows][:k]
 
 
 def test_a_question_of_a_hundred_thousand_characters_is_answered(tmp_path: Path) -> None:

@@ -44,6 +44,33 @@ def test_finds_what_an_exact_search_finds(sizes: IndexSizes, least: float, tmp_p
     assert np.mean(shared) >= least
 
 
+def of_texts(vectors: np.ndarray, texts: list[str], sizes: IndexSizes, where: Path, nprobe: int = 4) -> VectorIndex:
+    spec = vector_table("v", vectors.shape[1])
+    rows = [
+        {"text_hash": text, "unit_id": f"{i:05d}", "input_hash": str(i), "vector": vector}
+        for i, (text, vector) in enumerate(zip(texts, vectors, strict=True))
+    ]
+    build_vectors(spec.table(rows).to_batches(max_chunksize=100), len(rows), where, sizes)
+    return VectorIndex(folder(where), nprobe)
+
+
+@pytest.mark.parametrize("sizes", [SMALL, IVF, CODED])
+@pytest.mark.parametrize("share", [3, 40, 500, 1_500])
+def test_a_scope_is_kept_to_and_filled(sizes: IndexSizes, share: int, tmp_path: Path) -> None:
+    vectors = np.abs(unit_rows(1_500))  # every cosine is above 0
+    texts = [f"t{i * 7919 % 1_500}" for i in range(1_500)]
+    index = of_texts(vectors, texts, sizes, tmp_path)
+    allowed = frozenset(f"t{i}" for i in range(share))
+    for query in np.abs(unit_rows(5, seed=1)):
+        hits = index.search(query, 10, texts=allowed)
+        assert len(hits) == min(10, share) and {text for text, *_ in hits} <= allowed
+        rows = [i for i, text in enumerate(texts) if text in allowed]
+        exact = {f"{i:05d}" for i in sorted(rows, key=lambda i: -(vectors[i] @ query))[:10]}
+        assert len(exact & {unit for _, unit, _ in hits}) >= (10 if sizes is SMALL else 6) * min(10, share) // 10
+    assert index.search(unit_rows(1)[0], 10, texts=frozenset()) == []
+    assert index.search(unit_rows(1)[0], 10, texts=frozenset({"unknown"})) == []
+
+
 def test_the_kind_follows_the_size() -> None:
     assert index_kind(10, IVF) == "Flat"
     assert index_kind(1_500, IVF).endswith(",Flat") and index_kind(1_500, IVF).startswith("IVF")

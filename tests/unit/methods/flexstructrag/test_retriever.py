@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from benchmarks.inprocess import Document, MemorySnapshot, index
 from corpusmill.errors import UsageError
 from corpusmill.methods.common.passages import PassageSearch
+from corpusmill.methods.common.ranking import passages_of
 from corpusmill.methods.flexstructrag.calibration import CALIBRATED, UNKNOWN, calibrate, thresholds
 from corpusmill.methods.flexstructrag.checks import problems
 from corpusmill.methods.flexstructrag.diffusion import EntityGraph
 from corpusmill.methods.flexstructrag.lookup import ById, StructureLookup
-from corpusmill.methods.flexstructrag.retriever import FlexRetriever, passages_of
+from corpusmill.methods.flexstructrag.retriever import FlexRetriever
 from corpusmill.methods.protocol import Evidence, Source
 from corpusmill.models.factory import RunModels, build_models
 from corpusmill.models.metered import Meter
