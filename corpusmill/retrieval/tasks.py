@@ -1,4 +1,4 @@
-"""The two model tasks of a query: the names to look up, and the cited answer."""
+"""The model tasks of a query: the names to look up, other wordings to search with, and the cited answer."""
 
 from collections.abc import Sequence
 
@@ -11,6 +11,7 @@ from corpusmill.names import normal_form
 
 _PACKAGE = "corpusmill.retrieval"
 as_data = marks("question", "evidence")
+VARIANT_CHARS = 400  # of one other wording
 QUESTION_CHARS = 8_000  # what of a question reaches a model or a rule: its head and tail
 
 
@@ -22,6 +23,27 @@ class QueryEntities(Frozen):
     """Names in the question, as it writes them, in order; none: an empty list."""
 
     entities: tuple[str, ...] = Field(max_length=64)
+
+
+class ExpandInput(Frozen):
+    question: str
+
+
+class Expansion(Frozen):
+    """Other search texts for a question, each possibly empty."""
+
+    paraphrase: str = Field(max_length=VARIANT_CHARS)
+    sub_question: str = Field(max_length=VARIANT_CHARS)
+    entity_focused: str = Field(max_length=VARIANT_CHARS)
+
+    def variants(self, question: str) -> tuple[str, ...]:
+        """The search texts that differ from the question and from one another, in order; at most three."""
+        kept: dict[str, str] = {}
+        for text in (self.paraphrase, self.sub_question, self.entity_focused):
+            form = normal_form(text)
+            if form and form != normal_form(question):
+                kept.setdefault(form, text.strip())
+        return tuple(kept.values())
 
 
 class NumberedEvidence(Frozen):
@@ -83,6 +105,21 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(kept.values())
 
 
+def _render_expand(inputs: ExpandInput) -> dict[str, str]:
+    return {"question": as_data(inputs.question)}
+
+
+def _rule_expand(inputs: ExpandInput) -> Expansion:
+    from corpusmill.models.rules import rewordings
+
+    found = rewordings(inputs.question)
+    return Expansion(
+        paraphrase=found.content[:VARIANT_CHARS],
+        sub_question=found.clause[:VARIANT_CHARS],
+        entity_focused=found.names[:VARIANT_CHARS],
+    )
+
+
 def _render_answer(inputs: AnswerInput) -> dict[str, str]:
     pieces = "\n\n".join(_piece(piece) for piece in inputs.evidence)
     return {"question": as_data(inputs.question), "evidence": pieces or "(none was found)"}
@@ -139,6 +176,17 @@ QUERY_ENTITIES: Task[QueryEntitiesInput, QueryEntities] = Task(
     render=_render_entities,
     rule=_rule_entities,
     max_output_tokens=512,
+)
+
+EXPAND: Task[ExpandInput, Expansion] = Task(
+    name="expand",
+    role="plan",
+    prompt=load_prompt(_PACKAGE, "expand"),
+    input_type=ExpandInput,
+    output_type=Expansion,
+    render=_render_expand,
+    rule=_rule_expand,
+    max_output_tokens=1024,
 )
 
 ANSWER: Task[AnswerInput, AnswerOutput] = Task(

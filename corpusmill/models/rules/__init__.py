@@ -5,6 +5,7 @@ English well, any script sensibly. Tasks call them from their `rule`; a change o
 
 from corpusmill.models.rules.answering import answer, query_entities
 from corpusmill.models.rules.entities import entity_spans
+from corpusmill.models.rules.expansion import Rewordings, rewordings
 from corpusmill.models.rules.relations import relations
 from corpusmill.models.rules.statements import statements
 from corpusmill.models.rules.summaries import summary
@@ -16,11 +17,13 @@ __all__ = [
     "AnswerSentence",
     "Mention",
     "Relation",
+    "Rewordings",
     "Statement",
     "answer",
     "entity_spans",
     "query_entities",
     "relations",
+    "rewordings",
     "statements",
     "summary",
 ]
