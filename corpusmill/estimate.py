@@ -29,13 +29,15 @@ MOST_CHARACTERS = 4_000_000
 
 @dataclass(frozen=True)
 class CallEstimate:
-    """Calls of one task for the sampled documents. Tokens are those of all its calls together."""
+    """Calls of one task for the sampled documents. Tokens are those of all its calls together. `at_most`: the calls of
+    a whole corpus, where more documents do not mean more of them."""
 
     task: str
     role: Role
     calls: float
     tokens_in: float
     tokens_out: float
+    at_most: float | None = None
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,8 @@ def half_width(values: Sequence[float], population: int) -> float | None:
 def _task(settings: "Settings", method: str, call: CallEstimate, scale: float) -> TaskEstimate:
     model = settings.models.of(call.role)
     free = model.backend == "embedded"
+    if call.at_most is not None and call.calls:
+        scale = min(scale, call.at_most / call.calls)
     subwords = TOKENS_PER_WORD if settings.chunk.tokenizer == "words" else 1.0
     tokens_in = 0 if free else round(call.tokens_in * scale * subwords)
     tokens_out = 0 if free else round(call.tokens_out * scale * subwords)
