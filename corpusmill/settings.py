@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from corpusmill.methods.registry import method_settings_types
+from corpusmill.methods.registry import attribute, method_settings_types
 from corpusmill.models.contracts import Role
 
 
@@ -105,6 +105,28 @@ class EmbedderSettings(Section):
     retries: int = Field(6, ge=0)
 
 
+class RerankSettings(Section):
+    """`embedded`: on the CPU, with an installed package; `torch`: a local cross-encoder; `endpoint`: Cohere's form of
+    POST {base_url}/rerank, which Jina, vLLM and others serve; `llm`: the language model of the role `rerank`."""
+
+    backend: Literal["embedded", "torch", "endpoint", "llm"] = "embedded"
+    model: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    batch_size: int = Field(32, ge=1)  # passages of one call, or of one pass of a local model
+    max_tokens: int = Field(512, ge=8)  # of a question and a passage, for local models
+    timeout_s: float = Field(60.0, gt=0)
+    retries: int = Field(6, ge=0)
+
+    @model_validator(mode="after")
+    def _complete(self) -> "RerankSettings":
+        if self.backend in ("torch", "endpoint") and not self.model:
+            raise ValueError(f"backend {self.backend!r} needs a `model`")
+        if self.backend == "endpoint" and not self.base_url:
+            raise ValueError("backend 'endpoint' needs a `base_url`, for example https://api.cohere.com/v2")
+        return self
+
+
 class SparkSettings(Section):
     """`partitions` is both the parallelism of reading and the shuffle width."""
 
@@ -179,7 +201,7 @@ class QuerySettings(Section):
 
 
 def _methods_section() -> type[BaseModel]:
-    fields: dict[str, Any] = {name: (kind, kind()) for name, kind in method_settings_types().items()}
+    fields: dict[str, Any] = {attribute(name): (kind, kind()) for name, kind in method_settings_types().items()}
     return create_model("MethodsSettings", __base__=Section, **fields)
 
 
@@ -194,6 +216,7 @@ class Settings(Section):
     chunk: ChunkSettings = ChunkSettings()
     models: ModelsSettings = ModelsSettings()
     embedder: EmbedderSettings = EmbedderSettings()
+    rerank: RerankSettings = RerankSettings()
     methods: MethodsSettings = MethodsSettings()  # type: ignore[valid-type]
     vector_index: VectorIndexSettings = VectorIndexSettings()
     spark: SparkSettings = SparkSettings()
@@ -204,5 +227,5 @@ class Settings(Section):
     query: QuerySettings = QuerySettings()
 
     def method(self, name: str) -> BaseModel:
-        """The settings of one method."""
-        return getattr(self.methods, name)
+        """The settings of one method, `methods.dense_rerank` for `dense-rerank`."""
+        return getattr(self.methods, attribute(name))

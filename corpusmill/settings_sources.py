@@ -20,7 +20,7 @@ from corpusmill.settings import Settings
 
 ENVIRONMENT_PREFIX = "CORPUSMILL__"
 CONFIG_PACKAGE = "corpusmill_configs"
-RECORDED_SECTIONS = ("models", "embedder", "methods", "query")
+RECORDED_SECTIONS = ("models", "embedder", "rerank", "methods", "query")
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _walk(data: Mapping[Any, object], prefix: tuple[str, ...], place: Any, origi
 
 
 def _from_snapshot(recorded: Recorded) -> Iterator[_Given]:
-    """Only what decides about answers: models, embedder, methods and query; not engines, paths or limits of a run."""
+    """Only what decides about answers: models, embedder, reranker, methods, query; not engines, paths or limits."""
     name = f"snapshot {recorded.snapshot}"
     kept = {key: recorded.config[key] for key in RECORDED_SECTIONS if key in recorded.config}
     known = _known(kept, Settings)

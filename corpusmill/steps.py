@@ -22,7 +22,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from corpusmill.hashing import fingerprint
-from corpusmill.models.contracts import Embedder, LanguageModel, Role
+from corpusmill.models.contracts import Embedder, LanguageModel, Reranker, Role
 from corpusmill.schemas import TableSpec
 
 
@@ -52,6 +52,11 @@ class Models(Protocol):
     def embedder(self) -> Embedder: ...
 
     async def cluster(self, call: Callable[..., np.ndarray], *args: object) -> np.ndarray:
+    @property
+    def reranker(self) -> Reranker:
+        """For retrievers; no step uses it."""
+        ...
+
         """Run a CPU- or GPU-heavy array function on the clustering pool (in a thread where there is none)."""
         ...
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # name -> (module of the settings type, module of the method); both expose SETTINGS / METHOD
 _BUILT_IN = {
+    "contextrag": ("corpusmill.methods.contextrag.settings", "corpusmill.methods.contextrag.method"),
     "flexstructrag": ("corpusmill.methods.flexstructrag.settings", "corpusmill.methods.flexstructrag.method"),
 }
 
@@ -24,6 +25,11 @@ def _modules() -> dict[str, tuple[str, str]]:
     for entry in entry_points(group="corpusmill.methods"):
         found[entry.name] = (f"{entry.value}.settings", f"{entry.value}.method")
     return found
+
+
+def attribute(name: str) -> str:
+    """The name of a method where Python or YAML wants an identifier: `dense_rerank` for `dense-rerank`."""
+    return name.replace("-", "_")
 
 
 def method_names() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Contracts of language models and embedders. Batch and online code see only these."""
+"""Contracts of language models, embedders and rerankers. Batch and online code see only these."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -124,6 +124,28 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str], kind: EmbedKind) -> np.ndarray:
         """float32 [len(texts), dim], rows of length 1 (an empty text: the zero vector)."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class Reranker(Protocol):
+    """Scores passages by how well each answers a question, reading both together.
+
+    Raises ModelOutputError (scores missing or not finite), ModelUnavailableError, ModelRejectedError.
+    """
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the model and of what it is shown."""
+        ...
+
+    def calls(self, passages: int) -> int:
+        """How many language-model or endpoint calls reranking so many passages takes, repairs aside; 0: in-process."""
+        ...
+
+    async def rerank(self, question: str, passages: Sequence[str]) -> np.ndarray:
+        """float32 [len(passages)], finite, higher is better; comparable within one call alone."""
         ...
 
     async def aclose(self) -> None: ...

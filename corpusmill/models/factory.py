@@ -10,7 +10,7 @@ from corpusmill.errors import ConfigError
 from corpusmill.hashing import fingerprint
 from corpusmill.models.budget import Budget, BudgetedModel, BudgetLike
 from corpusmill.models.cached import CachedModel, ResponseCacheLike
-from corpusmill.models.contracts import ROLES, Embedder, LanguageModel, Role
+from corpusmill.models.contracts import ROLES, Embedder, LanguageModel, Reranker, Role
 from corpusmill.models.embedded import EmbeddedModel
 from corpusmill.models.embedders import build_embedder, known_dim
 from corpusmill.models.embedders import embedder_fingerprint as _embedder_fingerprint
@@ -18,6 +18,7 @@ from corpusmill.models.embedders.cached import CachedEmbedder
 from corpusmill.models.identity import language_model_fingerprint
 from corpusmill.models.limits import Gate, GatedModel, RateLimitedModel
 from corpusmill.models.metered import Meter, MeteredEmbedder, MeteredModel
+from corpusmill.models.rerank import build_reranker
 from corpusmill.models.retrying import RetryingModel
 from corpusmill.models.structured import StructuredModel
 from corpusmill.settings import ModelSettings, Settings
@@ -49,7 +50,7 @@ def model_fingerprints(settings: Settings) -> ModelFingerprints:
 class RunModels:
     """The models of a run in one process and one event loop (satisfies corpusmill.steps.Models).
 
-    A role's model and the embedder are made at first use.
+    A role's model, the embedder and the reranker are made at first use.
     """
 
     def __init__(
@@ -57,12 +58,16 @@ class RunModels:
         make_model: Callable[[Role], LanguageModel],
         make_embedder: Callable[[], Embedder],
         cluster_pool: ClusterPool | None = None,
+        make_reranker: Callable[[Callable[[], LanguageModel]], Reranker] | None = None,
     ) -> None:
+        """`make_reranker` is given what makes the model of the role `rerank`; None: there is no reranker."""
         self._make_model = make_model
         self._make_embedder = make_embedder
         self._pool = cluster_pool
         self._models: dict[Role, LanguageModel] = {}
         self._embedder: Embedder | None = None
+        self._make_reranker = make_reranker
+        self._reranker: Reranker | None = None
 
     def language_model(self, role: Role) -> LanguageModel:
         if role not in self._models:
@@ -75,6 +80,14 @@ class RunModels:
             self._embedder = self._make_embedder()
         return self._embedder
 
+    @property
+    def reranker(self) -> Reranker:
+        if self._reranker is None:
+            if self._make_reranker is None:
+                raise ConfigError("these models have no reranker; only queries rerank")
+            self._reranker = self._make_reranker(lambda: self.language_model("rerank"))
+        return self._reranker
+
     async def cluster(self, call: Callable[..., np.ndarray], *args: object) -> np.ndarray:
         if self._pool is not None:
             return await self._pool(call, *args)
@@ -86,6 +99,8 @@ class RunModels:
             await model.aclose()
         if self._embedder is not None:
             await self._embedder.aclose()
+        if self._reranker is not None:
+            await self._reranker.aclose()
 
 
 def build_models(
@@ -96,6 +111,7 @@ def build_models(
     cluster_pool: ClusterPool | None = None,
     embedder: Embedder | None = None,
     language_model: LanguageModel | None = None,
+    reranker: Reranker | None = None,
     budget: BudgetLike | None = None,
     calls_in_flight: int | None = None,
 ) -> RunModels:
@@ -125,7 +141,10 @@ def build_models(
         own = MeteredEmbedder(embedder or build_embedder(settings.embedder), meter, owned=embedder is None)
         return own if cache is None or settings.embedder.backend == "hash" else CachedEmbedder(own, cache)
 
-    models = RunModels(make_model, make_embedder, cluster_pool)
+    def make_reranker(model: Callable[[], LanguageModel]) -> Reranker:
+        return reranker or build_reranker(settings.rerank, model)
+
+    models = RunModels(make_model, make_embedder, cluster_pool, make_reranker)
     for role in ROLES:  # a missing key is told before any work is done
         models.language_model(role)
     return models
