@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from corpusmill.errors import EmbedderMismatchError, UsageError
 from corpusmill.methods.protocol import Evidence, Retrieval, Retriever, Snapshot
-from corpusmill.methods.registry import get_method
+from corpusmill.methods.registry import get_method, method_names
 from corpusmill.retrieval.answering import UNANSWERABLE, Answered, answer_from
 from corpusmill.retrieval.citations import MAX_DOCUMENTS, Citation
 from corpusmill.retrieval.context import Context, assemble
@@ -92,7 +92,7 @@ class QueryEngine:
         self._settings = settings
         self._models = models
         self._retrievers: dict[str, Retriever] = {}
-        if models.embedder.fingerprint != self._manifest.embedder:
+        if self._embeds() and models.embedder.fingerprint != self._manifest.embedder:
             raise EmbedderMismatchError(
                 f"snapshot {self._manifest.number} was embedded by {self._manifest.embedder}, the configured embedder "
                 f"is {models.embedder.fingerprint}; set the `embedder` section to what the index was made with"
@@ -131,6 +131,12 @@ class QueryEngine:
         if name not in self._retrievers:
             self._retrievers[name] = get_method(name).retriever(self._settings, self._view, self._models)
         return name, self._retrievers[name]
+
+    def _embeds(self) -> bool:
+        """Whether any of the index's methods has vectors; without one the embedder is not even made."""
+        present = [entry.name for entry in self._manifest.methods if entry.name in method_names()]
+        plans = [get_method(name).plan(self._settings, self._manifest.dim) for name in present]
+        return any(step.embeds for plan in plans for step in plan)
 
     async def _evidence(
         self, question: str, method: str | None, mode: str | None, documents: Sequence[str]

@@ -7,7 +7,7 @@ from typing import TypeVar
 DENSE_WEIGHT = 0.6  # measured on MuSiQue and 2Wiki: 0.62 and 0.67 recall@5, reciprocal ranks 0.59 and 0.67
 
 RRF_K = 60  # of the paper that names it (Cormack, Clarke, Büttcher 2009)
-IdT = TypeVar("IdT", int, str, tuple[str, ...])
+IdT = TypeVar("IdT", int, str, tuple[str, ...], tuple[str, int])
 
 
 def rrf(rankings: Sequence[Sequence[IdT]], k: int = RRF_K) -> list[tuple[IdT, float]]:

@@ -207,6 +207,11 @@ class VectorIndex:
                 _, found = self._index.search(self.vectors(own), k)
             yield np.arange(start, start + len(own)), np.where(found >= 0, found, own[:, None])
 
+    def unit_ids(self) -> list[str]:
+        """The unit of each stored vector, in the order of the rows."""
+        ids: list[str] = self._ids.column("unit_id").to_pylist()
+        return ids
+
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """float32 [len(rows), dim]: stored vectors (decoded from their codes where quantised)."""
         out: np.ndarray = self._index.reconstruct_batch(np.asarray(rows, np.int64))

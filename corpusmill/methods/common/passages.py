@@ -57,9 +57,9 @@ class Passage:
     score: float
 
 
-def passage_steps(settings: "Settings") -> tuple[BuildStep, ...]:
-    """The lexical and the vector index over chunks."""
-    lexical = BuildStep(
+def lexical_step() -> BuildStep:
+    """The lexical index over chunks, and the list of passages; embeds nothing."""
+    return BuildStep(
         name=LEXICAL_STEP,
         version=1,
         settings=LexicalSettings(),
@@ -67,7 +67,11 @@ def passage_steps(settings: "Settings") -> tuple[BuildStep, ...]:
         files=(*LEXICAL_FILES, "passages.parquet"),
         run=_build_lexical,
     )
-    return (lexical, vector_index_step(VECTOR_STEP, "chunk_vectors", settings))
+
+
+def passage_steps(settings: "Settings") -> tuple[BuildStep, ...]:
+    """The lexical and the vector index over chunks."""
+    return (lexical_step(), vector_index_step(VECTOR_STEP, "chunk_vectors", settings))
 
 
 def vector_index_step(name: str, table: str, settings: "Settings") -> BuildStep:
@@ -168,6 +172,7 @@ class PassageSearch:
         self._rows: dict[str, int] | None = None
         self._of_text: dict[str, list[int]] | None = None
         self._allowed: tuple[frozenset[str], np.ndarray] | None = None
+        self._vector_rows: np.ndarray | None = None
 
     @property
     def lexical(self) -> LexicalIndex:
@@ -187,6 +192,13 @@ class PassageSearch:
         if self._table is None:
             self._table = pq.read_table(self._snapshot.index_file(LEXICAL_STEP, "passages.parquet"), memory_map=True)
         return self._table
+
+    def vectors_of(self, rows: np.ndarray) -> np.ndarray:
+        """float32 [len(rows), dim]: the stored vectors of passages."""
+        if self._vector_rows is None:
+            numbers = {unit: at for at, unit in enumerate(self.vectors.unit_ids())}
+            self._vector_rows = np.array([numbers[own] for own in self.table.column("chunk_id").to_pylist()], np.int64)
+        return self.vectors.vectors(self._vector_rows[rows])
 
     def passage(self, row: int, score: float) -> Passage:
         own = {name: self.table.column(name)[row].as_py() for name in PASSAGES_SCHEMA.names}

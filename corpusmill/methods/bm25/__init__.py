@@ -1,0 +1,1 @@
+"""Passages by the words that they share with the question: the baseline that embeds nothing."""
