@@ -18,7 +18,20 @@ from typer.core import TyperGroup
 from corpusmill import __version__
 from corpusmill.errors import CorpusmillError
 
-from .commands import config, doctor, documents, estimate, index, methods, query, show, snapshots, status, verify
+from .commands import (
+    config,
+    doctor,
+    documents,
+    estimate,
+    evaluate,
+    index,
+    methods,
+    query,
+    show,
+    snapshots,
+    status,
+    verify,
+)
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
@@ -107,6 +120,7 @@ app.command("query")(query.command)
 app.command("documents")(documents.command)
 app.command("show")(show.command)
 app.command("estimate")(estimate.command)
+app.command("evaluate")(evaluate.command)
 app.command("status")(status.command)
 app.command("snapshots")(snapshots.command)
 app.command("verify")(verify.command)
