@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # name -> (module of the settings type, module of the method); both expose SETTINGS / METHOD
 _BUILT_IN = {
     "bm25": ("corpusmill.methods.bm25.settings", "corpusmill.methods.bm25.method"),
+    "contextrag": ("corpusmill.methods.contextrag.settings", "corpusmill.methods.contextrag.method"),
     "dense": ("corpusmill.methods.dense.settings", "corpusmill.methods.dense.method"),
     "dense-rerank": ("corpusmill.methods.dense_rerank.settings", "corpusmill.methods.dense_rerank.method"),
     "flexstructrag": ("corpusmill.methods.flexstructrag.settings", "corpusmill.methods.flexstructrag.method"),
