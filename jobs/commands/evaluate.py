@@ -136,19 +136,15 @@ def _evaluate(
 
 def show(result: "EvaluationResult", console: "Console") -> None:
     """The tables, and below them what to know about them."""
-    from rich.console import Console
-
-    if not console.is_terminal:  # a file takes whole rows
-        columns = 2 * len(result.systems) - 1
-        console = Console(markup=False, highlight=False, width=FIRST_COLUMN + COLUMN * columns)
     asked = f"{number(result.questions)} questions"
     if result.answer_model is not None:
         asked += f", {number(result.answered_questions)} with answers, answered by {result.answer_model}"
     console.print(f"{result.dataset}: {asked}; {result.index}, snapshot {result.snapshot}", style="bold")
-    console.print(_figures(result, result.systems, "figures"))
+    _print(_figures(result, result.systems, "figures"), console)
     others = [system for system in result.systems if system.differences is not None]
     if others:
-        console.print(_figures(result, others, "differences", f"less {result.baseline}; * where 0 is outside"))
+        title = f"less {result.baseline}; * where 0 is outside the interval"
+        _print(_figures(result, others, "differences", title), console)
     if result.judge is not None:
         _show_judge(result.judge, console)
     console.print(
@@ -158,6 +154,11 @@ def show(result: "EvaluationResult", console: "Console") -> None:
     )
     for warning in result.warnings:
         console.print(f"warning: {warning}", style="yellow")
+
+
+def _print(table: "Table", console: "Console") -> None:
+    """A terminal bounds the rows; a file takes them whole."""
+    console.print(table, width=None if console.is_terminal else FIRST_COLUMN + COLUMN * len(table.columns))
 
 
 def _figures(
@@ -205,7 +206,7 @@ def _show_judge(judge: "Judgement", console: "Console") -> None:
     table = _table(f"judged by {judge.model}, 0 to 10", [rating.system for rating in judge.ratings])
     for scale in judge.ratings[0].scales:
         table.add_row(scale.replace("_", " "), *(_cell(rating.scales.get(scale)) for rating in judge.ratings))
-    console.print(table)
+    _print(table, console)
     for pair in judge.pairs:
         table = _table(
             f"{pair.system} beside {pair.baseline}, {number(pair.questions)} questions in both orders",
@@ -214,7 +215,7 @@ def _show_judge(judge: "Judgement", console: "Console") -> None:
         for name, contest in pair.dimensions.items():
             counts = (contest.wins, contest.losses, contest.ties, contest.inconsistent)
             table.add_row(name.replace("_", " "), *map(number, counts), _cell(contest.score))
-        console.print(table)
+        _print(table, console)
     failures = sum(one.failures for one in judge.ratings) + sum(one.failures for one in judge.pairs)
     console.print(
         f"judge: {number(judge.calls)} calls, {number(failures)} questions without a valid verdict", style="dim"
