@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusmill.methods.contextrag.logic import soft_join, soft_meet
+
 Ints = NDArray[np.int64]
 LEADERS = 3
 _BLOCK_CELLS = 1 << 22  # of one extent matrix
@@ -94,11 +96,11 @@ class SeedSums:
         for level in range(self.levels):
             self.centres[:, level] += weights @ block.centres[:, level]
         for seed in range(self.seeds):
-            self.meets[seed] += np.minimum(block.context[:, seed, None], block.context).sum(axis=0, dtype=np.int64)
+            self.meets[seed] += soft_meet(block.context[:, seed, None], block.context).sum(axis=0, dtype=np.int64)
 
     def mean_centres(self) -> np.ndarray:
         """float64 [seeds, levels, dim]: where the seed's chunks lie after each level."""
-        flat = _divided(self.centres.reshape(self.seeds, -1), self.extents.mass)
+        flat = _divided(self.centres.reshape(self.seeds, self.levels * self.dim), self.extents.mass)
         return flat.reshape(self.centres.shape)
 
 
@@ -148,10 +150,10 @@ def pair_extents(context: NDArray[np.int32], pairs: Sequence[Pair]) -> NDArray[n
     parts = [np.zeros((len(context), 0), np.int32)]
     if meets:
         a, b = np.array(meets).T
-        parts.append(np.minimum(context[:, a], context[:, b]))
+        parts.append(soft_meet(context[:, a], context[:, b]))
     if joins:
         a, b = np.array(joins).T
-        parts.append(np.maximum(context[:, a], context[:, b]))
+        parts.append(soft_join(context[:, a], context[:, b]))
     return np.concatenate(parts, axis=1)
 
 

@@ -9,9 +9,8 @@ import numpy as np
 from corpusmill.errors import UsageError
 from corpusmill.methods.common.passages import PassageSearch
 from corpusmill.methods.common.ranking import as_evidence
-from corpusmill.methods.contextrag.scoring import Scorer, Unit, open_summaries
+from corpusmill.methods.contextrag.scoring import Scorer, Unit, open_scorer
 from corpusmill.methods.contextrag.settings import ContextSettings
-from corpusmill.methods.contextrag.space import open_space
 from corpusmill.methods.protocol import Evidence, Retrieval, Scope, Snapshot, Source
 from corpusmill.models.embedders.common import knows_script
 from corpusmill.retrieval.fusion import rrf
@@ -77,18 +76,7 @@ class ContextRetriever:
     def scorer(self) -> Scorer:
         """Opened at first use."""
         if self._scorer is None:
-            chunk_ids = self.passages.table.column("chunk_id").to_pylist()
-            rows = {chunk: row for row, chunk in enumerate(chunk_ids)}
-            sizes = self._snapshot.table("chunks", ["tokens"]).column("tokens").to_numpy()
-            summaries, vectors = open_summaries(self._snapshot)
-            self._scorer = Scorer(
-                self.settings,
-                self.passages,
-                open_space(self._snapshot, rows, self.settings.activation_percentile),
-                summaries,
-                vectors,
-                float(np.mean(sizes)) if len(sizes) else 1.0,
-            )
+            self._scorer = open_scorer(self.settings, self.passages, self._snapshot)
         return self._scorer
 
     async def _wordings(self, question: str) -> list[str]:

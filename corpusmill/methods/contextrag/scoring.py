@@ -7,7 +7,7 @@ import numpy as np
 
 from corpusmill.methods.common.passages import PassageSearch
 from corpusmill.methods.contextrag.settings import ContextSettings
-from corpusmill.methods.contextrag.space import ConceptSpace, top_rows
+from corpusmill.methods.contextrag.space import ConceptSpace, open_space, top_rows
 from corpusmill.methods.protocol import Scope, Snapshot, Source
 from corpusmill.retrieval.lexical import K1, B
 from corpusmill.retrieval.tokenizer import tokens
@@ -30,12 +30,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class Parts:
-    """The three parts of a score, before weights and boosts; float64, one entry a unit. For reports and tests."""
+    """The three parts of a score before scaling, weights and boosts; float64, one entry a unit. The first `passages`
+    units are passages."""
 
     units: tuple[Unit, ...]
     bm25: np.ndarray
     cosine: np.ndarray
     fuzzy: np.ndarray
+    passages: int
 
 
 @dataclass
@@ -57,10 +59,10 @@ class Scorer:
         routing, summaries and bridges; no passage enters for its words or its vector alone."""
         own = self.settings
         weights = np.array([own.bm25_weight, own.cosine_weight, own.fuzzy_weight])
-        parts = self.parts(text, vector, scope, structure_alone=mode == "structure")
+        parts = self.raw(text, vector, scope, structure_alone=mode == "structure")
         if not parts.units:
             return {}
-        scaled = np.stack([parts.bm25, parts.cosine, parts.fuzzy])
+        scaled = self._scaled(parts)
         if mode == "structure":
             passage = np.array([kind == "passage" for kind, _ in parts.units])
             weights = np.where(passage, np.array([[0.0], [0.0], [1.0]]), weights[:, None])
@@ -70,10 +72,10 @@ class Scorer:
         scores = (scaled * weights).sum(axis=0) * np.array([boosts[kind] for kind, _ in parts.units])
         return dict(zip(parts.units, scores.tolist(), strict=True))
 
-    def parts(
-        self, text: str, vector: np.ndarray | None, scope: Scope | None, *, structure_alone: bool = False
+    def raw(
+        self, text: str, vector: np.ndarray | None, scope: Scope | None = None, *, structure_alone: bool = False
     ) -> Parts:
-        """The parts for all candidates: the best of each signal, all summaries and the bridges that are active."""
+        """The unscaled parts of all candidates: passages that any signal puts forward, summaries, active bridges."""
         among = self.passages.allowed(scope)
         lexical = self.passages.lexical.scores(text)
         mu = self.space.activation(vector) if self.space is not None and vector is not None else None
@@ -101,7 +103,7 @@ class Scorer:
                     bm25.append(float(np.mean(lexical[leaders])))
                     cosine.append(float(own_cosines[bridge]))
                     fuzzy.append(float(active[bridge]))
-        return self._scaled(tuple(units), bm25, cosine, fuzzy, len(rows))
+        return Parts(tuple(units), np.array(bm25), np.array(cosine), np.array(fuzzy), len(rows))
 
     def _bridge_cosines(self, space: ConceptSpace, vector: np.ndarray) -> np.ndarray:
         found: np.ndarray = space.bridge_vectors @ vector
@@ -153,17 +155,13 @@ class Scorer:
                 score += index.idf(term) * count / (count + norm)
         return score
 
-    def _scaled(
-        self, units: tuple[Unit, ...], bm25: list[float], cosine: list[float], fuzzy: list[float], passages: int
-    ) -> Parts:
-        """Each part over the range that the candidate passages span; those of other units are cut to it."""
-        paper = self.settings.scaling == "paper"
-        return Parts(
-            units,
-            _minmax(np.array(bm25), passages),
-            np.array(cosine) if paper else _minmax(np.array(cosine), passages),
-            np.array(fuzzy) if paper else _minmax(np.array(fuzzy), passages),
-        )
+    def _scaled(self, raw: Parts) -> np.ndarray:
+        """float64 [3, units]: BM25, cosine and fuzzy score over the range that the candidate passages span; those of
+        other units are cut to it. The paper's form scales BM25 alone."""
+        bm25 = _minmax(raw.bm25, raw.passages)
+        if self.settings.scaling == "paper":
+            return np.stack([bm25, raw.cosine, raw.fuzzy])
+        return np.stack([bm25, _minmax(raw.cosine, raw.passages), _minmax(raw.fuzzy, raw.passages)])
 
 
 def _minmax(values: np.ndarray, passages: int) -> np.ndarray:
@@ -175,7 +173,16 @@ def _minmax(values: np.ndarray, passages: int) -> np.ndarray:
     return scaled
 
 
-def open_summaries(snapshot: Snapshot) -> tuple[tuple[Summary, ...], np.ndarray]:
+def open_scorer(settings: ContextSettings, passages: PassageSearch, snapshot: Snapshot) -> Scorer:
+    """The scorer of a snapshot; reads its concept graph, memberships and summaries."""
+    rows = {chunk: row for row, chunk in enumerate(passages.table.column("chunk_id").to_pylist())}
+    sizes = snapshot.table("chunks", ["tokens"]).column("tokens").to_numpy()
+    summaries, vectors = _open_summaries(snapshot)
+    space = open_space(snapshot, rows, settings.activation_percentile)
+    return Scorer(settings, passages, space, summaries, vectors, float(np.mean(sizes)) if len(sizes) else 1.0)
+
+
+def _open_summaries(snapshot: Snapshot) -> tuple[tuple[Summary, ...], np.ndarray]:
     """The virtual chunks of a snapshot and their vectors, unit length float32 [n, dim]."""
     table = snapshot.table("context_summaries")
     dim = table.schema.field("vector").type.list_size

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
+from corpusmill.methods.contextrag.logic import residuum, soft_join, t_norm
 from corpusmill.methods.contextrag.memberships import ONE
 from corpusmill.methods.protocol import Snapshot
 from corpusmill.retrieval.vectors import matrix
@@ -31,13 +32,12 @@ class ConceptSpace:
     thresholds: np.ndarray
 
     def activation(self, query: np.ndarray) -> np.ndarray:
-        """float32 [seeds]: mu(q, v), the t-norm over the seed's levels of (threshold -> similarity) (equation 15).
-
-        With Lukasiewicz logic it is one less the sum of what the similarities lack of their thresholds.
-        """
-        lacking = np.maximum(0.0, self.thresholds - similarity(query, self.centres))
+        """float32 [seeds]: mu(q, v), the t-norm over the seed's levels of (threshold -> similarity) (equation 15)."""
+        reached = residuum(self.thresholds, similarity(query, self.centres))
         present = np.any(self.centres != 0, axis=2)
-        mu: np.ndarray = np.maximum(0.0, 1.0 - np.where(present, lacking, 0.0).sum(axis=1))
+        mu = np.ones(len(self.centres))
+        for level in range(len(self.thresholds)):
+            mu = np.where(present[:, level], t_norm(mu, reached[:, level]), mu)
         return mu.astype(np.float32)
 
     def bridge_activation(self, mu: np.ndarray) -> np.ndarray:
@@ -47,7 +47,7 @@ class ConceptSpace:
     def routed(self, mu: np.ndarray) -> np.ndarray:
         """float32 [passages]: max over seeds of mu (x) I, for all passages; what puts candidates forward."""
         out = np.zeros(self.context.shape[0], np.float32)
-        values = mu[self.context.indices] + self.context.data - 1.0
+        values = t_norm(mu[self.context.indices], self.context.data)
         rows = np.repeat(np.arange(len(out)), np.diff(self.context.indptr))
         np.maximum.at(out, rows, values.astype(np.float32))
         return out
@@ -56,10 +56,10 @@ class ConceptSpace:
         """float32 [len(rows)]: max over all concepts of mu (x) I (equation 16). Meets are left out: neither their
         activation nor their extent exceeds a parent's, so that they never decide the maximum."""
         own = self.context[rows].toarray()
-        best = np.maximum(0.0, (own + mu - 1.0).max(axis=1, initial=0.0))
+        best = t_norm(own, mu).max(axis=1, initial=0.0)
         if len(self.parents):
-            extents = np.maximum(own[:, self.parents[:, 0]], own[:, self.parents[:, 1]])
-            best = np.maximum(best, (extents + self.bridge_activation(mu) - 1.0).max(axis=1))
+            extents = soft_join(own[:, self.parents[:, 0]], own[:, self.parents[:, 1]])
+            best = np.maximum(best, t_norm(extents, self.bridge_activation(mu)).max(axis=1))
         return best.astype(np.float32)
 
     def leaders(self, bridge: int, among: np.ndarray | None = None) -> list[int]:

@@ -22,14 +22,20 @@ def block(context: np.ndarray, vectors: np.ndarray | None = None, first: int = 0
     n = len(context)
     own = np.ones((n, DIM), np.float32) if vectors is None else vectors
     ids = [f"c{first + row:03}" for row in range(n)]
-    return Block([f"t{own_id}" for own_id in ids], ids, context.astype(np.int32), own, np.repeat(own[:, None], 2, axis=1))
-
-
-contexts = st.integers(1, 12).flatmap(
-    lambda rows: st.lists(
-        st.lists(st.sampled_from([0, 0, 2500, 5000, 10_000]), min_size=4, max_size=4), min_size=rows, max_size=rows
+    return Block(
+        [f"t{own_id}" for own_id in ids], ids, context.astype(np.int32), own, np.repeat(own[:, None], 2, axis=1)
     )
-).map(lambda rows: np.array(rows, np.int32))
+
+
+contexts = (
+    st.integers(1, 12)
+    .flatmap(
+        lambda rows: st.lists(
+            st.lists(st.sampled_from([0, 0, 2500, 5000, 10_000]), min_size=4, max_size=4), min_size=rows, max_size=rows
+        )
+    )
+    .map(lambda rows: np.array(rows, np.int32))
+)
 
 
 @given(contexts, st.integers(1, 12), st.randoms(use_true_random=False))

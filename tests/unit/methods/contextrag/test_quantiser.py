@@ -84,6 +84,13 @@ def test_the_fit_is_as_good_as_that_of_another_library() -> None:
     assert ours < 1.5 * theirs
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_without_clusters_are_shared_out(seed: int) -> None:
+    vectors = unit(np.random.default_rng(seed).normal(size=(1500, 384)))
+    for counts in fit(vectors, (12, 12), seed=seed).occupancy:
+        assert counts.min() >= 30 and counts.max() <= 400
+
+
 def test_equal_rows_give_an_equal_codebook_in_another_process() -> None:
     again = fit(topics(1500), (12, 6, 3))
     assert again.digest == BOOK.digest
