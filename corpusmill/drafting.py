@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import pyarrow as pa
+
 from corpusmill.digest import RowsDigest
 from corpusmill.planning import table_methods
 from corpusmill.schemas import TableSpec
@@ -30,6 +32,21 @@ class StepIndices:
         if step not in self._step.indices:
             raise KeyError(f"step {self._step.name!r} does not name {step!r} in its indices: {self._step.indices}")
         return self._view.index_file(step, name)
+
+
+def fitting(step: str, spec: TableSpec, rows: pa.Table) -> pa.Table:
+    """The columns of a step's table in their order; types are cast when the rows are written.
+
+    Raises ValueError naming the columns that are missing and those that are too many.
+    """
+    wanted = spec.schema.names
+    missing = [name for name in wanted if name not in rows.column_names]
+    more = [name for name in rows.column_names if name not in wanted]
+    if missing or more or rows.num_columns != len(wanted):
+        said = [f"without {missing}" if missing else "", f"with {more}" if more else ""]
+        why = " and ".join(part for part in said if part) or f"with a repeated one: {rows.column_names}"
+        raise ValueError(f"step {step!r} made rows of {spec.name!r} {why}; its columns: {wanted}")
+    return rows.select(wanted)
 
 
 def table_entry(

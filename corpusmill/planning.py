@@ -83,6 +83,8 @@ def made_from(step: AnyStep, plan: ResolvedPlan, draft: Draft) -> str:
     if missing:
         raise ValueError(f"step {step.name!r} reads {missing[0]!r}, which has no digest yet")
     files = {f.step: f.made_from for f in draft.index_files if f.step in step.indices}
+    if without := [name for name in step.indices if name not in files]:
+        raise ValueError(f"step {step.name!r} reads index files of {without[0]!r}, which has none yet")
     parts: dict[str, object] = {"step": plan.fingerprints[step.name], "tables": digests}
     return fingerprint(parts | ({"indices": files} if step.indices else {}))
 
@@ -90,7 +92,8 @@ def made_from(step: AnyStep, plan: ResolvedPlan, draft: Draft) -> str:
 def take_over(step: AnyStep, plan: ResolvedPlan, draft: Draft, parent: Manifest | None, *, refit: bool = False) -> bool:
     """Put the parent's results of `step` into the draft if they were made from the same; True if so.
 
-    Of a pinned step the parent's results count whatever they were made from, unless they are empty or `refit`.
+    Of a pinned step the parent's results count whatever they were made from, unless its tables are all empty or
+    `refit`.
     """
     if parent is None:
         return False

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel
 
+from corpusmill.frozen import Frozen
 from corpusmill.hashing import fingerprint
 from corpusmill.models.contracts import Embedder, LanguageModel, Reranker, Role
 from corpusmill.schemas import TableSpec
@@ -51,12 +52,12 @@ class Models(Protocol):
     @property
     def embedder(self) -> Embedder: ...
 
-    async def cluster(self, call: Callable[..., np.ndarray], *args: object) -> np.ndarray:
     @property
     def reranker(self) -> Reranker:
         """For retrievers; no step uses it."""
         ...
 
+    async def cluster(self, call: Callable[..., np.ndarray], *args: object) -> np.ndarray:
         """Run a CPU- or GPU-heavy array function on the clustering pool (in a thread where there is none)."""
         ...
 
@@ -88,17 +89,22 @@ class TextContext:
     fingerprint: str
 
 
+class NoSettings(Frozen):
+    """Of a step whose result only its version, its inputs and its models change."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Common to all kinds. `settings` holds only what changes the result; it is hashed into the fingerprint.
+    """Common to all kinds. `settings` holds only what changes the result; it is hashed into the fingerprint, as is
+    `version`, which rises when the step's code makes something else of the same.
 
     `task_fingerprints` are those of the model tasks it calls (prompt and schema included); `roles` name the models;
-    `indices` the earlier build steps whose files it reads (map and build steps).
+    `indices` the earlier build steps whose files it reads (map and build steps alone).
     """
 
     name: str
-    version: int
-    settings: BaseModel
+    version: int = 1
+    settings: BaseModel = field(default_factory=NoSettings)
     inputs: tuple[str, ...] = ()
     outputs: tuple[TableSpec, ...] = ()
     roles: tuple[Role, ...] = ()
@@ -202,7 +208,8 @@ class BuildContext(Protocol):
     def rows(self, table: str) -> int: ...
 
     def put(self, table: str, rows: pa.Table) -> None:
-        """Add rows to a table of the step's `outputs`. Raises ValueError on another table or other columns."""
+        """Add rows to a table of the step's `outputs`. Raises ValueError on another table, and on columns that are
+        not exactly the table's (in any order)."""
         ...
 
     def cluster(self, call: Callable[..., Sequence[np.ndarray]], *args: object) -> Sequence[np.ndarray]:
@@ -218,7 +225,8 @@ class BuildStep(Step):
     later steps through `index_file`; `outputs` are tables.
 
     `pinned`: what it made once (a codebook) stays as it is while its fingerprint does, whatever its inputs become,
-    until a run asks for a refit; an empty result is made again. Steps after it see its digest, not its history.
+    until a run asks for a refit; an empty result is made again. Steps after it see its digest, not its history. A
+    pinned step has tables, since digests cover no files; its files are a function of its tables.
     """
 
     files: tuple[str, ...] = ()
@@ -260,7 +268,8 @@ SOURCE_TABLES = ("documents", "texts")
 
 
 def resolve(steps: Sequence[AnyStep], models: ModelFingerprints) -> ResolvedPlan:
-    """Fingerprint each step in order. Raises ValueError on a repeated name or an input that no earlier step makes.
+    """Fingerprint each step in order. Raises ValueError on a repeated name, an input that no earlier step makes, index
+    files that no earlier step makes or that a step of this kind cannot read, and a build step that makes nothing.
 
     Equal steps of several methods (same name, same fingerprint) are kept once.
     """
@@ -273,12 +282,9 @@ def resolve(steps: Sequence[AnyStep], models: ModelFingerprints) -> ResolvedPlan
             raise ValueError(
                 f"step {step.name!r} reads {missing[0]!r}, which no earlier step makes; made: {sorted(producers)}"
             )
-        builders = {earlier.name for earlier in kept if isinstance(earlier, BuildStep)}
-        if unknown := [name for name in step.indices if name not in builders]:
-            raise ValueError(
-                f"step {step.name!r} reads the files of {unknown[0]!r}, which is no build step before it; "
-                f"build steps: {sorted(builders)}"
-            )
+        if isinstance(step, BuildStep):
+            _refuse_empty(step)
+        _refuse_indices(step, [earlier.name for earlier in kept if isinstance(earlier, BuildStep) and earlier.files])
         own = fingerprint(
             {
                 "name": step.name,
@@ -304,3 +310,28 @@ def resolve(steps: Sequence[AnyStep], models: ModelFingerprints) -> ResolvedPlan
             producers[spec.name] = step.name
         kept.append(step)
     return ResolvedPlan(tuple(kept), prints, producers)
+
+
+def _refuse_empty(step: BuildStep) -> None:
+    """Raises ValueError where a build step makes nothing, or nothing that a digest tells."""
+    if not step.files and not step.outputs:
+        raise ValueError(f"build step {step.name!r} makes neither files nor tables")
+    if step.pinned and not step.outputs:
+        raise ValueError(
+            f"pinned step {step.name!r} makes files alone, which no digest covers: a refit could not be told from what "
+            "was there; put what it keeps into a table (outputs)"
+        )
+
+
+def _refuse_indices(step: AnyStep, builders: Sequence[str]) -> None:
+    """Raises ValueError where the step names index files that it cannot have."""
+    if step.indices and not isinstance(step, MapStep | BuildStep):
+        raise ValueError(
+            f"step {step.name!r} names the indices {list(step.indices)}, but a {type(step).__name__} reads tables "
+            "alone; map and build steps read index files"
+        )
+    if unknown := [name for name in step.indices if name not in builders]:
+        raise ValueError(
+            f"step {step.name!r} reads the files of {unknown[0]!r}, which is no build step before it that makes any; "
+            f"such steps: {sorted(builders)}"
+        )

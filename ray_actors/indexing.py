@@ -15,7 +15,7 @@ import ray
 from pydantic import BaseModel, ConfigDict
 
 from corpusmill.digest import RowsDigest
-from corpusmill.drafting import StepIndices, draft_view, table_entry
+from corpusmill.drafting import StepIndices, draft_view, fitting, table_entry
 from corpusmill.errors import CorpusmillError, RunFailedError
 from corpusmill.planning import made_from, resolved_plan
 from corpusmill.run import Progress, ProgressEvent, RunSpec
@@ -66,9 +66,10 @@ class TableBuildContext:
         spec = next((output for output in self._step.outputs if output.name == table), None)
         if spec is None:
             raise ValueError(f"step {self._step.name!r} has no table {table!r}; tables: {sorted(self.written)}")
-        if rows.num_rows:
+        kept = fitting(self._step.name, spec, rows)
+        if kept.num_rows:
             key = layout.data_key(self._run, table)
-            self.written[table].append(write_table_file(self._view.store, key, rows, spec.schema))
+            self.written[table].append(write_table_file(self._view.store, key, kept, spec.schema))
 
     def cluster(self, call: Callable[..., Sequence[np.ndarray]], *args: object) -> Sequence[np.ndarray]:
         """On the first replica of the clustering pool; here where there is none."""

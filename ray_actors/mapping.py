@@ -12,7 +12,7 @@ import ray
 from pydantic import BaseModel, ConfigDict, Field
 
 from corpusmill.digest import RowsDigest
-from corpusmill.drafting import StepIndices, draft_view, table_entry
+from corpusmill.drafting import StepIndices, draft_view, fitting, table_entry
 from corpusmill.errors import CorpusmillError, RunFailedError
 from corpusmill.grouping import whole_keys
 from corpusmill.models.factory import build_models
@@ -109,12 +109,19 @@ class MapActor:
                 task.cancel()
 
     async def _one(self, batch: pa.Table) -> StepOutput:
-        return await self._step.run(batch, self._context)
+        output = await self._step.run(batch, self._context)
+        wanted = {spec.name for spec in self._step.outputs}
+        if set(output.tables) != wanted:
+            raise RunFailedError(
+                f"map step {self._step.name!r} returned the tables {sorted(output.tables)} instead of {sorted(wanted)}"
+            )
+        return output
 
     def _write(self, outputs: Sequence[Mapping[str, pa.Table]]) -> dict[str, tuple[FileEntry, str]]:
         files = {}
         for spec in self._step.outputs:
-            table = pa.concat_tables([spec.empty(), *(output[spec.name].cast(spec.schema) for output in outputs)])
+            parts = (fitting(self._step.name, spec, output[spec.name]).cast(spec.schema) for output in outputs)
+            table = pa.concat_tables([spec.empty(), *parts])
             if table.num_rows:
                 key = layout.data_key(self._run, spec.name)
                 entry, digest = write_table_file(self._store, key, table, spec.schema)
