@@ -1,6 +1,7 @@
 """Optional modules of a method's package, found by name so that nothing has to be registered.
 
 `estimating.estimate_calls(settings, chunk_tokens) -> MethodEstimate`   what its model calls will be (see estimate.py)
+`estimating.query_calls(settings) -> int`                               model calls of one question at most (costs.py)
 `report.sections(view) -> Sequence[Section]`                            its part of the run report (see report/page.py)
 """
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from corpusmill.estimate import CallEstimate, MethodEstimate
 from corpusmill.methods.flexstructrag.settings import FlexSettings
 from corpusmill.methods.flexstructrag.windows import prefix
+from corpusmill.settings import Settings
 
 # Means over encyclopedic and technical English; every one is an assumption that the run report checks afterwards.
 INSTRUCTION_TOKENS = 350  # instruction and schema of one prompt
@@ -43,6 +44,11 @@ def estimate_calls(settings: FlexSettings, chunk_tokens: Sequence[Sequence[int]]
         "each; the summaries of merged entities come on top"
     )
     return MethodEstimate(calls, texts, (note,))
+
+
+def query_calls(settings: Settings) -> int:
+    """Model calls of one question, the answer aside: one names what to look up."""
+    return 1
 
 
 def window_tokens(settings: FlexSettings, chunks: Sequence[int]) -> int:

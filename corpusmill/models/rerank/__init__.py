@@ -6,6 +6,11 @@ from corpusmill.models.contracts import LanguageModel, Reranker
 from corpusmill.settings import RerankSettings
 
 
+def rerank_calls(settings: RerankSettings, passages: int) -> int:
+    """How many language-model or endpoint calls reranking so many passages takes; 0 where it runs in this process."""
+    return -(-passages // settings.batch_size) if settings.backend in ("endpoint", "llm") else 0
+
+
 def build_reranker(settings: RerankSettings, model: Callable[[], LanguageModel]) -> Reranker:
     """The configured reranker; a local model is loaded at first use. `model` makes that of the role `rerank`.
 
