@@ -86,9 +86,10 @@ def test_the_fit_is_as_good_as_that_of_another_library() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_without_clusters_are_shared_out(seed: int) -> None:
-    vectors = unit(np.random.default_rng(seed).normal(size=(1500, 384)))
+    rng = np.random.default_rng(seed)
+    vectors = unit(rng.normal(size=(1500, 384))) * rng.uniform(0.6, 1, size=(1500, 1)).astype(np.float32)
     for counts in fit(vectors, (12, 12), seed=seed).occupancy:
-        assert counts.min() >= 30 and counts.max() <= 400
+        assert counts.min() >= 20 and counts.max() <= 400
 
 
 def test_equal_rows_give_an_equal_codebook_in_another_process() -> None:
