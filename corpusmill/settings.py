@@ -36,16 +36,23 @@ class ConvertSettings(Section):
 
 
 class ChunkSettings(Section):
-    """Dynamic partitioning (FlexStructRAG section 1)."""
+    """`paragraphs`: dynamic partitioning (FlexStructRAG section 1) into chunks of about `ct_min` to `ct_max` tokens.
+    `windows`: `ct_max` tokens each, of which `overlap` are also the last of the one before."""
 
+    form: Literal["paragraphs", "windows"] = "paragraphs"
     ct_min: int = Field(500, ge=1)
     ct_max: int = Field(600, ge=1)
+    overlap: int = Field(0, ge=0)
     tokenizer: Literal["words", "wordpiece"] = "words"
 
     @model_validator(mode="after")
     def _ordered(self) -> "ChunkSettings":
         if self.ct_min > self.ct_max:
             raise ValueError(f"ct_min ({self.ct_min}) must not exceed ct_max ({self.ct_max})")
+        if self.overlap and self.form != "windows":
+            raise ValueError(f"overlap ({self.overlap}) belongs to the form windows, not {self.form}")
+        if self.overlap >= self.ct_max:
+            raise ValueError(f"overlap ({self.overlap}) must be less than ct_max ({self.ct_max})")
         return self
 
 

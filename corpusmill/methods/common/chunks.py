@@ -8,6 +8,7 @@ from corpusmill.hashing import content_id
 from corpusmill.schemas import CHUNKS
 from corpusmill.segmentation.partition import PARTITION_VERSION, partition
 from corpusmill.segmentation.sentences import SENTENCES_VERSION
+from corpusmill.segmentation.sliding import SLIDING_VERSION, windows
 from corpusmill.segmentation.tokens import get_tokenizer
 from corpusmill.settings import ChunkSettings, Settings
 from corpusmill.steps import Text, TextContext, TextStep
@@ -17,7 +18,7 @@ class ChunkStepSettings(ChunkSettings):
     """What changes the chunks: the partitioning's settings, the tokenizer and the rules' versions."""
 
     tokenizer_fingerprint: str
-    rules: tuple[int, ...] = (PARTITION_VERSION, SENTENCES_VERSION)
+    rules: tuple[int, ...] = (PARTITION_VERSION, SENTENCES_VERSION, SLIDING_VERSION)
 
 
 def chunk_step(settings: Settings) -> TextStep:
@@ -39,7 +40,11 @@ def chunk_text(text: Text, tables: Mapping[str, pa.Table], context: TextContext)
     settings = context.settings
     if not isinstance(settings, ChunkStepSettings):
         raise TypeError(f"the chunk step needs ChunkStepSettings, got {type(settings).__name__}")
-    pieces = partition(text.text, get_tokenizer(settings.tokenizer), settings.ct_min, settings.ct_max)
+    tokenizer = get_tokenizer(settings.tokenizer)
+    if settings.form == "windows":
+        pieces = windows(text.text, tokenizer, settings.ct_max, settings.overlap)
+    else:
+        pieces = partition(text.text, tokenizer, settings.ct_min, settings.ct_max)
     spans = [(piece.span.start, piece.span.end) for piece in pieces]
     return {
         CHUNKS.name: pa.table(
