@@ -244,8 +244,9 @@ def _centroids(rows: np.ndarray, k: int, seed: int, iterations: int) -> np.ndarr
 
 
 def _kmeans(rows: np.ndarray, k: int, seed: int, iterations: int) -> np.ndarray:
-    """float64 [k, d] on the grid, by FAISS's k-means; on a GPU where it has one. Of two starts that with fewer centroids
-    lost as attributes is taken, and of equals that with the lesser objective.
+    """float64 [k, d] on the grid, by FAISS's k-means, on a GPU where it has one: the better of two starts.
+
+    That is the one with fewer centroids lost as attributes, and of equals the one with the lesser objective.
 
     One starts from k rows, which is good where there are clusters. Residuals in many dimensions have hardly any: there
     the row of the least norm is nearest to nearly all others and takes them, and the other centroids stay singletons.
