@@ -93,10 +93,15 @@ class _Made(BaseModel):
     tables: dict[str, list[tuple[FileEntry, str]]]
 
 
-def run_build(spec: RunSpec, draft: Draft, step_name: str, progress: Progress) -> Draft:
-    """Run one build step; the draft with its files and tables. Needs a running Ray (`ray_session`)."""
+def run_build(
+    spec: RunSpec, draft: Draft, step_name: str, progress: Progress, plan: ResolvedPlan | None = None
+) -> Draft:
+    """Run one build step; the draft with its files and tables. Needs a running Ray (`ray_session`).
+
+    `plan` is that of the settings if none is given.
+    """
     started = time.monotonic()
-    plan = resolved_plan(spec.settings)
+    given, plan = plan, plan or resolved_plan(spec.settings)
     step = build_step(plan, step_name)
     draft = draft.model_copy(deep=True)
     identity = made_from(step, plan, draft)
@@ -105,7 +110,7 @@ def run_build(spec: RunSpec, draft: Draft, step_name: str, progress: Progress) -
     task: Any = ray.remote(_build).options(num_cpus=1, max_retries=MAX_RETRIES)
     clustering = clustering_replicas(spec.settings) if step.outputs else []
     try:
-        for reference in task.remote(spec, draft, step_name, clustering):
+        for reference in task.remote(spec, draft, step_name, clustering, given):
             message = json.loads(ray.get(reference))
             if "error" in message:
                 raise as_error(*message["error"])
@@ -139,14 +144,16 @@ def build_step(plan: ResolvedPlan, name: str) -> BuildStep:
     return step
 
 
-def _build(spec: RunSpec, draft: Draft, step_name: str, clustering: Sequence[Any]) -> Iterator[str]:
+def _build(
+    spec: RunSpec, draft: Draft, step_name: str, clustering: Sequence[Any], plan: ResolvedPlan | None
+) -> Iterator[str]:
     """JSON messages: {progress} while it works, then {made} or {error}."""
     messages: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     outcome: list[str] = []
 
     def work() -> None:
         try:
-            made = build_files(spec, draft, step_name, messages, clustering)
+            made = build_files(spec, draft, step_name, messages, clustering, plan)
             outcome.append(json.dumps({"made": made.model_dump(mode="json")}))
         except CorpusmillError as error:
             outcome.append(json.dumps({"error": (type(error).__name__, str(error))}))
@@ -169,10 +176,11 @@ def build_files(
     step_name: str,
     messages: "queue.SimpleQueue[str | None]",
     clustering: Sequence[Any] = (),
+    plan: ResolvedPlan | None = None,
 ) -> _Made:
     """Run the step here and put what it made into the store. Raises RunFailedError on files not promised."""
     store = open_store(spec.index, spec.settings.store)
-    plan = resolved_plan(spec.settings)
+    plan = plan or resolved_plan(spec.settings)
     step = build_step(plan, step_name)
     view = draft_view(store, draft, plan)
     with tempfile.TemporaryDirectory(prefix="corpusmill-index-") as folder:

@@ -59,10 +59,18 @@ class _Flight:
 class MapActor:
     """The actor's class: one step over shards of its input."""
 
-    def __init__(self, spec: RunSpec, draft: Draft, step: str, pools: Pools, factory: ModelsFactory) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        draft: Draft,
+        step: str,
+        pools: Pools,
+        factory: ModelsFactory,
+        plan: ResolvedPlan | None = None,
+    ) -> None:
         self._run = spec.run
         self._store = open_store(spec.index, spec.settings.store)
-        plan = resolved_plan(spec.settings)
+        plan = plan or resolved_plan(spec.settings)
         self._step = map_step(plan, step)
         self._worker = Worker(spec.settings, self._store, pools, factory)
         view = draft_view(self._store, draft, plan)
@@ -130,11 +138,19 @@ class MapActor:
 
 
 def run_map(
-    spec: RunSpec, draft: Draft, step_name: str, progress: Progress, models_factory: ModelsFactory = build_models
+    spec: RunSpec,
+    draft: Draft,
+    step_name: str,
+    progress: Progress,
+    models_factory: ModelsFactory = build_models,
+    plan: ResolvedPlan | None = None,
 ) -> Draft:
-    """Run one map step; the draft with its tables, failed parts and costs. Needs a running Ray (`ray_session`)."""
+    """Run one map step; the draft with its tables, failed parts and costs. Needs a running Ray (`ray_session`).
+
+    `plan` is that of the settings if none is given.
+    """
     started = time.monotonic()
-    plan = resolved_plan(spec.settings)
+    given, plan = plan, plan or resolved_plan(spec.settings)
     step = map_step(plan, step_name)
     draft = draft.model_copy(deep=True)
     view = draft_view(open_store(spec.index, spec.settings.store), draft, plan)
@@ -147,7 +163,8 @@ def run_map(
         pools = start_pools(spec.settings, ledger)
         count = min(pools.workers, -(-rows // (step.batch_rows * _SHARD_BATCHES)))
         with live_progress(ledger, progress, step_name, rows, f"rows of {step.inputs[0]}"):
-            results = _run_shards(spec, draft, step, pools, models_factory, _shards(view, step), count)
+            actors = _start_actors(spec, draft, step, pools, models_factory, given, count)
+            results = _run_shards(actors, step, _shards(view, step))
         _put(draft, spec, plan, step, results)
         meter = ray.get(ledger.totals.remote()).meter
         draft.spend(meter.total, meter.embedded_texts, time.monotonic() - started)
@@ -174,26 +191,30 @@ def _shards(view: SnapshotView, step: MapStep) -> Iterator[list[pa.Table]]:
         yield shard
 
 
-def _run_shards(
+def _start_actors(
     spec: RunSpec,
     draft: Draft,
     step: MapStep,
     pools: Pools,
     factory: ModelsFactory,
-    shards: Iterator[list[pa.Table]],
+    plan: ResolvedPlan | None,
     count: int,
-) -> list[ShardResult]:
-    """All shards through `count` actors, a bounded number in flight. Raises the first error.
-
-    A lost actor is restarted and has its shards again; a shard whose actor is lost more than `MAX_RETRIES` times ends
-    the run with its name.
-    """
+) -> list[Any]:
     cpus = cpu_share(count + len(pools.embedding) + len(pools.clustering))
     actor: Any = ray.remote(MapActor).options(
         num_cpus=cpus, max_restarts=-1, max_task_retries=MAX_RETRIES, max_concurrency=_SHARDS_AT_ONCE
     )
     shared = ray.put(draft)
-    actors = [actor.remote(spec, shared, step.name, pools, factory) for _ in range(count)]
+    return [actor.remote(spec, shared, step.name, pools, factory, plan) for _ in range(count)]
+
+
+def _run_shards(actors: Sequence[Any], step: MapStep, shards: Iterator[list[pa.Table]]) -> list[ShardResult]:
+    """All shards through the actors, a bounded number in flight; then the actors end. Raises the first error.
+
+    A lost actor is restarted and has its shards again; a shard whose actor is lost more than `MAX_RETRIES` times ends
+    the run with its name.
+    """
+    count = len(actors)
     flying: dict[Any, _Flight] = {}  # by result
     results: list[ShardResult] = []
     try:
