@@ -1,5 +1,6 @@
 """Every question put to every method, one after the other so that times are those of a single question."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -92,17 +93,22 @@ class Asker:
     ) -> dict[str, list[Asked]]:
         """System name -> what it made of each question. Systems take turns, so that a busy machine slows them alike.
 
-        The first question is put once to each beforehand, uncounted: opening an index is not part of an answer.
+        Each first retrieves for the first question, uncounted: opening an index is not part of an answer.
         Raises ModelError where a model cannot be had, BudgetReachedError.
         """
         found: dict[str, list[Asked]] = {system.name: [] for system in systems}
         for system in systems:
-            await self.ask(questions[0], system)
+            await self._open(questions[0], system)
         for number, question in enumerate(questions, start=1):
             for system in systems:
                 found[system.name].append(await self.ask(question, system))
             told(number, len(questions), self._meter.snapshot().total)
         return found
+
+    async def _open(self, question: Question, system: System) -> None:
+        _, retriever = self.engine.retriever(system.method)
+        with contextlib.suppress(ModelOutputError):  # told when the question is asked
+            await retriever.retrieve(question.text, system.mode)
 
     async def ask(self, question: Question, system: System) -> Asked:
         """One question. Raises ModelError but for an invalid output, which is a failed question."""

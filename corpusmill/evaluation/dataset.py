@@ -6,7 +6,7 @@ document id and grade, separated by tabs, under a heading or not. A grade above 
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -71,16 +71,17 @@ def load_questions(folder: Path) -> QuestionSet:
     asked = _queries(folder / "queries.jsonl")
     grades = _grades(qrels)
     named = {document for own in grades.values() for document in own}
-    known = {document for document in document_ids(folder / "corpus.jsonl") if document in named}
+    known = {document for document, _ in corpus_rows(folder / "corpus.jsonl") if document in named}
     warnings = []
     if strange := [query for query in grades if query not in asked]:
         warnings.append(
-            f"{qrels} judges {len(strange)} questions that queries.jsonl does not have ({listed(strange)}): left out"
+            f"{qrels} judges {counted(len(strange), 'question')} that queries.jsonl does not have ({listed(strange)}): "
+            "left out"
         )
     if lost := sorted(named - known):
         warnings.append(
-            f"{qrels} names {len(lost)} documents that corpus.jsonl does not have ({listed(lost)}): left out; if they "
-            "belong to the set, add their lines and index it again"
+            f"{qrels} names {counted(len(lost), 'document')} that corpus.jsonl does not have ({listed(lost)}): left "
+            "out; what belongs to the set needs a line there, and a place in the index"
         )
     questions, without = [], []
     for query, (text, answers) in asked.items():
@@ -91,23 +92,28 @@ def load_questions(folder: Path) -> QuestionSet:
         else:
             without.append(query)
     if without and questions:
-        warnings.append(f"{len(without)} questions have no gold document ({listed(without)}): not asked")
+        warnings.append(f"{counted(len(without), 'question')} without a gold document ({listed(without)}): not asked")
     if not questions:
         why = f": {'; '.join(warnings)}" if warnings else ""
         raise UsageError(f"no question of {folder / 'queries.jsonl'} has a gold document in {qrels}{why}")
     return QuestionSet(folder, tuple(questions), tuple(warnings))
 
 
-def document_ids(corpus: Path) -> Iterator[str]:
-    """The ids of a corpus file, one line in memory at a time. Raises UsageError naming file and line."""
+def corpus_rows(corpus: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(id, line) of a corpus file, one line in memory at a time. Raises UsageError naming file and line."""
     for place, row in _json_lines(corpus):
-        yield _id(row, place)
+        yield _id(row, place), row
 
 
-def listed(ids: list[str]) -> str:
+def listed(ids: Sequence[str]) -> str:
     """The first ids, and how many more there are."""
-    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    more = f" and {len(ids) - _NAMED:,} more" if len(ids) > _NAMED else ""
     return ", ".join(one if len(one) <= 60 else one[:60] + "…" for one in ids[:_NAMED]) + more
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 document`, `1,890 documents`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _qrels_file(folder: Path) -> Path:

@@ -1,19 +1,14 @@
 """From evidence to ranked documents, and ranking metrics by question."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from corpusmill.evaluation.dataset import Question, QuestionSet, document_ids, listed
+from corpusmill.evaluation.dataset import Question
 from corpusmill.methods.common.passages import PassageSearch
 from corpusmill.methods.common.ranking import passages_of
 from corpusmill.methods.protocol import Evidence, Snapshot
-
-_IDS_AT_ONCE = 65_536
 
 
 class DocumentRanking:
@@ -37,33 +32,6 @@ class DocumentRanking:
             rows = self._snapshot.documents_of(text_hash)
             self._paths[text_hash] = tuple(sorted({str(row["path"]) for row in rows}))
         return self._paths[text_hash]
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Which of a set's documents an index can find; `missing` names some that it cannot, gold ones first."""
-
-    documents: int
-    found: int
-    gold: int
-    gold_found: int
-    missing: str
-
-
-def coverage(questions: QuestionSet, snapshot: Snapshot) -> Coverage:
-    """Compare a set's corpus with the documents of an index that have a text."""
-    table = snapshot.table("documents", ["path", "text_hash"])
-    stored = table.filter(table.column("text_hash").is_valid()).column("path").combine_chunks()
-    gold = {document for question in questions.questions for document in question.gold}
-    documents, lost = 0, list[str]()
-    ids = document_ids(questions.corpus)
-    while batch := list(islice(ids, _IDS_AT_ONCE)):
-        documents += len(batch)
-        own = pa.array(batch, pa.string())
-        lost += own.filter(pc.invert(pc.is_in(own, value_set=stored))).to_pylist()
-    gold_lost = [one for one in lost if one in gold]
-    others = [one for one in lost if one not in gold]
-    return Coverage(documents, documents - len(lost), len(gold), len(gold) - len(gold_lost), listed(gold_lost + others))
 
 
 def ranking_metrics(

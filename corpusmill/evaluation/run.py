@@ -6,9 +6,9 @@ from importlib.util import find_spec
 
 from corpusmill.errors import UsageError
 from corpusmill.evaluation.asking import Asked, Asker, System, systems_of
-from corpusmill.evaluation.dataset import QuestionSet
+from corpusmill.evaluation.coverage import coverage, coverage_warnings
+from corpusmill.evaluation.dataset import QuestionSet, counted
 from corpusmill.evaluation.judging import Judge, Judgement, judge_settings
-from corpusmill.evaluation.ranking import Coverage, coverage
 from corpusmill.evaluation.report import EvaluationResult, baseline_of, results
 from corpusmill.models.budget import Budget
 from corpusmill.models.contracts import Usage
@@ -46,8 +46,7 @@ async def evaluate(
     require_libraries()
     answers = _answers_wanted(questions, options)
     judging = judge_settings(settings, options.judge_model) if options.judge else None
-    found = coverage(questions, view)
-    warnings = [*questions.warnings, *_coverage_warnings(found, questions, index)]
+    warnings = [*questions.warnings, *coverage_warnings(coverage(questions, view), questions, index)]
     settings, more = _deep_enough(settings, options.cuts)
     warnings += more
     meter, budget = Meter(), _budget(settings)
@@ -93,33 +92,12 @@ def require_libraries() -> None:
         )
 
 
-def how_to_index(questions: QuestionSet, index: str) -> str:
-    """The command that makes an index of the set."""
-    return f"corpusmill index {questions.corpus} --to {index} --set source.id_column=_id"
-
-
 def _answers_wanted(questions: QuestionSet, options: Options) -> bool:
     if options.judge and options.answers is False:
         raise UsageError("--judge needs answers to judge; drop --no-answers")
     if options.answers and not questions.answered and not options.judge:
         raise UsageError(f"no question of {questions.folder / 'queries.jsonl'} has `answers`; drop --answers")
     return options.judge or (bool(questions.answered) if options.answers is None else options.answers)
-
-
-def _coverage_warnings(found: Coverage, questions: QuestionSet, index: str) -> list[str]:
-    """Raises UsageError where the index has nothing of the set."""
-    if not found.found:
-        raise UsageError(
-            f"{index} has none of the {found.documents} documents of {questions.corpus} ({found.missing}); a "
-            f"document's path must be its `_id`: {how_to_index(questions, index)}"
-        )
-    if found.found == found.documents:
-        return []
-    return [
-        f"{index} lacks {found.documents - found.found} of the {found.documents} documents of {questions.corpus}, "
-        f"{found.gold - found.gold_found} of its {found.gold} gold ones among them ({found.missing}): what it lacks "
-        f"counts as not found; to add them: {how_to_index(questions, index)}"
-    ]
 
 
 def _deep_enough(settings: Settings, cuts: Sequence[int]) -> tuple[Settings, list[str]]:
@@ -186,9 +164,8 @@ def _failures(systems: Sequence[System], asked: dict[str, list[Asked]]) -> list[
     for system in systems:
         reasons = [one.failure for one in asked[system.name] if one.failure is not None]
         if reasons:
-            found.append(
-                f"{system.name}: {len(reasons)} questions failed and count as not answered; first: {reasons[0]}"
-            )
+            many = counted(len(reasons), "question")
+            found.append(f"{system.name}: {many} failed and count as not answered; first: {reasons[0]}")
     return found
 
 

@@ -140,11 +140,11 @@ def show(result: "EvaluationResult", console: "Console") -> None:
     if result.answer_model is not None:
         asked += f", {number(result.answered_questions)} with answers, answered by {result.answer_model}"
     console.print(f"{result.dataset}: {asked}; {result.index}, snapshot {result.snapshot}", style="bold")
-    _print(_figures(result, result.systems, "figures"), console)
+    _print(_figures(result, result.systems, "figures", console), console)
     others = [system for system in result.systems if system.differences is not None]
     if others:
         title = f"less {result.baseline}; * where 0 is outside the interval"
-        _print(_figures(result, others, "differences", title), console)
+        _print(_figures(result, others, "differences", console, title), console)
     if result.judge is not None:
         _show_judge(result.judge, console)
     console.print(
@@ -158,54 +158,71 @@ def show(result: "EvaluationResult", console: "Console") -> None:
 
 def _print(table: "Table", console: "Console") -> None:
     """A terminal bounds the rows; a file takes them whole."""
-    console.print(table, width=None if console.is_terminal else FIRST_COLUMN + COLUMN * len(table.columns))
+    if not console.is_terminal:
+        console.width = max(console.width, _width(len(table.columns) - 1))
+    console.print(table)
+
+
+def _width(columns: int) -> int:
+    """What a table of so many columns of figures takes."""
+    return FIRST_COLUMN + COLUMN * columns
 
 
 def _figures(
-    result: "EvaluationResult", systems: "Sequence[SystemResult]", which: str, title: str | None = None
+    result: "EvaluationResult", systems: "Sequence[SystemResult]", which: str, console: "Console", title: str = ""
 ) -> "Table":
     from corpusmill.evaluation.report import figure_names
 
     table = _table(title, [system.name for system in systems])
+    narrow = console.is_terminal and console.width < _width(len(systems))
+    signed = which == "differences"
     for name in figure_names(result.cuts):
         found = [getattr(system, which)[name] for system in systems]
         if name == "activation":
-            found = [one if system.structured else None for one, system in zip(found, systems, strict=True)]
+            found = [
+                one if system.structured and not signed else None for one, system in zip(found, systems, strict=True)
+            ]
+        if name.startswith("retrieval_") and result.answer_model is None:
+            continue  # retrieval is all that was timed
         if any(one is not None for one in found):
-            table.add_row(LABELS.get(name, name.replace("_", " ")), *(_cell(one, which != "figures") for one in found))
+            table.add_row(LABELS.get(name, name.replace("_", " ")), *(_cell(one, signed, narrow) for one in found))
     return table
 
 
-def _table(title: str | None, columns: "Sequence[str]") -> "Table":
+def _table(title: str, columns: "Sequence[str]") -> "Table":
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title or None, title_justify="left", title_style="", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for name in columns:
         table.add_column(name, justify="right", no_wrap=False)
     return table
 
 
-def _cell(figure: "Figure | None", signed: bool = False) -> str:
-    """`0.612 [0.560 0.661]`; a difference with its sign, and a star where its interval leaves 0 out."""
+def _cell(figure: "Figure | None", signed: bool = False, narrow: bool = False) -> str:
+    """`0.612 [0.560 0.661]`, on two lines where it is narrow; a difference with its sign, and a star where its interval
+    leaves 0 out."""
     if figure is None:
         return "–"
     star = "*" if signed and figure.excludes_zero else " " if signed else ""
+    value = f"{_plain(figure.value, signed)}{star}"
     if figure.low is None or figure.high is None:
-        return f"{_plain(figure.value, signed)}{star}"
-    return f"{_plain(figure.value, signed)}{star} [{_plain(figure.low, signed)} {_plain(figure.high, signed)}]"
+        return value
+    return f"{value}{chr(10) if narrow else ' '}[{_plain(figure.low, signed)} {_plain(figure.high, signed)}]"
 
 
 def _plain(value: float, signed: bool) -> str:
     sign = "+" if signed else ""
-    return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign}.3f}"
+    return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{round(value, 3) + 0.0:{sign}.3f}"  # no minus zero
 
 
 def _show_judge(judge: "Judgement", console: "Console") -> None:
     table = _table(f"judged by {judge.model}, 0 to 10", [rating.system for rating in judge.ratings])
-    for scale in judge.ratings[0].scales:
-        table.add_row(scale.replace("_", " "), *(_cell(rating.scales.get(scale)) for rating in judge.ratings))
+    narrow = console.is_terminal and console.width < _width(len(judge.ratings))
+    for scale in dict.fromkeys(scale for rating in judge.ratings for scale in rating.scales):
+        cells = (_cell(rating.scales.get(scale), narrow=narrow) for rating in judge.ratings)
+        table.add_row(scale.replace("_", " "), *cells)
     _print(table, console)
     for pair in judge.pairs:
         table = _table(

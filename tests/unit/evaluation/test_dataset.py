@@ -26,14 +26,14 @@ def test_grades_of_zero_are_judged_but_not_gold(tmp_path: Path) -> None:
     found = load_questions(write_set(tmp_path, qrels=["q1\td1\t2", "q1\td3\t0", "q2\td2\t0"]))
     (question,) = found.questions
     assert dict(question.grades) == {"d1": 2, "d3": 0} and question.gold == {"d1"}
-    assert found.warnings == ("3 questions have no gold document (q2, q3, q4): not asked",)
+    assert found.warnings == ("3 questions without a gold document (q2, q3, q4): not asked",)
 
 
 def test_unknown_ids_are_left_out_and_named(tmp_path: Path) -> None:
     found = load_questions(write_set(tmp_path, qrels=[*QRELS, "q1\tnowhere\t1", "q9\td1\t1", "q3\td77\t1"]))
     assert found.questions[0].gold == {"d1"} and found.questions[2].gold == {"d4"}
     strange, lost = found.warnings
-    assert "1 questions" in strange and "(q9)" in strange and "qrels.tsv" in strange
+    assert "1 question " in strange and "(q9)" in strange and "qrels.tsv" in strange
     assert "2 documents" in lost and "(d77, nowhere)" in lost and "corpus.jsonl" in lost
 
 

@@ -1,6 +1,5 @@
 import asyncio
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.inprocess import MemorySnapshot
-from corpusmill.evaluation.dataset import Question, load_questions
-from corpusmill.evaluation.ranking import DocumentRanking, coverage, ranking_metrics
+from corpusmill.evaluation.dataset import Question
+from corpusmill.evaluation.ranking import DocumentRanking, ranking_metrics
 from corpusmill.methods.common.passages import PassageSearch
 from corpusmill.methods.protocol import Evidence, Source
 from corpusmill.spans import Span
-from tests.unit.evaluation.sets import DOCUMENTS, settings, small_index, write_set
+from tests.unit.evaluation.sets import DOCUMENTS, settings, small_index
 
 COPY = {"z9": DOCUMENTS["d1"], "a0": DOCUMENTS["d1"]}  # three documents with one text
 IDS = [f"d{i}" for i in range(6)]
@@ -90,12 +89,3 @@ def test_units_follow_passages_and_lead_to_their_documents(snapshot: MemorySnaps
 
 def test_documents_of_one_text_stand_together_by_path(snapshot: MemorySnapshot) -> None:
     assert DocumentRanking(snapshot).documents([passage(snapshot, "d1")]) == ("a0", "d1", "z9")
-
-
-def test_coverage_counts_what_the_index_lacks_gold_first(snapshot: MemorySnapshot, tmp_path: Path) -> None:
-    whole = coverage(load_questions(write_set(tmp_path / "a")), snapshot)
-    assert (whole.documents, whole.found, whole.gold, whole.gold_found, whole.missing) == (6, 6, 4, 4, "")
-    corpus = [{"_id": key, "text": "x"} for key in ("new1", "d1", "new2")]
-    part = coverage(load_questions(write_set(tmp_path / "b", corpus=corpus, qrels=["q1\tnew2\t1"])), snapshot)
-    assert (part.documents, part.found, part.gold, part.gold_found) == (3, 1, 1, 0)
-    assert part.missing == "new2, new1"

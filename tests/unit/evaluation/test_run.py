@@ -212,7 +212,7 @@ def test_an_index_of_some_documents_is_warned_of(tmp_path: Path, questions: Ques
     own = settings(["bm25"])
     found = run(asyncio.run(small_index(tmp_path / "index", own, part)), questions, Options(answers=False), own)
     (warning,) = found.warnings
-    assert "lacks 4 of the 6 documents" in warning and "2 of its 4 gold ones" in warning and "d2, d5, d3, d6" in warning
+    assert "lacks 4 of the 6 documents" in warning and "2 of the 4 gold ones" in warning and "d2, d5, d3, d6" in warning
     assert value(found, "bm25", "recall@5") == pytest.approx((1 + 0.5 + 1 + 0) / 4)
 
 
@@ -260,7 +260,11 @@ def test_a_model_answers_fails_and_judges(snapshot: MemorySnapshot, questions: Q
         found = run(snapshot, questions, options, with_model(server.url), events)
     bm25 = found.system("bm25")
     assert value(found, "bm25", "exact_match") == 0.25, "the answer without its mark is the gold answer"
-    assert bm25.failures == 1 and "stayed invalid" in found.warnings[0] and found.warnings[0].startswith("bm25: 1")
+    assert (
+        bm25.failures == 1
+        and "stayed invalid" in found.warnings[0]
+        and found.warnings[0].startswith("bm25: 1 question failed")
+    )
     assert value(found, "bm25", "calls") == pytest.approx((1 + 1 + 2 + 1) / 4), "a repair is a call"
     assert found.answer_model == "small" and found.judge is not None and found.judge.model == "large"
     assert [rating.system for rating in found.judge.ratings] == ["bm25", "dense"]
