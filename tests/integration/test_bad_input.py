@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.mutations import measure, way_of
 from tests.integration.conftest import Indexed, Ran, corpusmill, write_corpus
+from tests.shared import shared_data
 
 pytestmark = pytest.mark.integration
 
@@ -103,6 +105,26 @@ def test_mostly_unreadable_documents_publish_nothing(tmp_path: Path) -> None:
     )
     assert allowed.code == 5, allowed.err
     assert allowed.json["documents"]["quarantined"] == 3
+
+
+def test_broken_files_and_misbehaving_converters_each_end_in_an_outcome(tmp_path: Path) -> None:
+    """benchmarks/mutations.py runs the same with 200 files: none stops the run, whatever the limit publishes."""
+    shared_data("documents")
+    report = measure(tmp_path, count=24, seed=7, settings=("--set", "embedder.backend=hash"))
+    assert report["problems"] == []
+    reasons = {row["path"]: (row["outcome"], row["reason"]) for row in report["documents"]}
+    for mark, reason in (
+        ("hang", "longer than 15 s; 2 attempts"),
+        ("crash", "signal 11"),
+        ("exit", "exit code 3"),
+        ("memory", "700 MiB"),
+    ):
+        outcome, said = reasons[f"hostile-{mark}.html"]
+        assert outcome == "quarantined", mark
+        assert reason in said
+    assert reasons["hostile-noise.html"] == ("indexed", None)
+    outcomes = {(way_of(path), outcome) for path, (outcome, _) in reasons.items()}
+    assert {("random", "quarantined"), ("truncated", "quarantined"), ("renamed", "indexed")} <= outcomes
 
 
 class _Nonsense(BaseHTTPRequestHandler):
