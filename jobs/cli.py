@@ -1,4 +1,5 @@
-"""The command line. Results go to stdout, progress and messages to stderr.
+"""The command line. Results go to stdout, progress and messages to stderr. With --json a command prints one JSON value
+on stdout however it ends: its result, or {"error": {type, message, exit_code}}.
 
 Exit codes: 0 done, 1 a check found a problem, 2 usage or configuration, 3 a run failed and nothing was published,
 4 budget reached (the same command resumes), 5 published with partial or quarantined documents, 130 interrupted.
@@ -16,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from corpusmill import __version__
-from corpusmill.errors import CorpusmillError
+from corpusmill.errors import CorpusmillError, UsageError
 
 from .commands import (
     config,
@@ -32,14 +33,25 @@ from .commands import (
     status,
     verify,
 )
+from .commands.common import emit
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
 UNEXPECTED = 3
+_JSON = "corpusmill.json"  # in a context's meta: whether the command was asked for JSON
 
 
 class _Commands(TyperGroup):
     """Turns every way a command can end into a message and an exit code; tracebacks only with --debug."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        before_end = args[: args.index("--")] if "--" in args else args
+        ctx.meta[_JSON] = "--json" in before_end
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            _tell_misuse(ctx, error)
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         debug = bool(ctx.params.get("debug"))
@@ -49,20 +61,39 @@ class _Commands(TyperGroup):
             if debug:
                 traceback.print_exc()
             _say(f"error: {error}")
+            _tell(ctx, type(error).__name__, str(error), error.exit_code)
             raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit raises again
             raise typer.Exit(BROKEN_PIPE) from None
         except KeyboardInterrupt:
-            _say("interrupted; sealed work is kept, the same command resumes")
+            message = "interrupted; sealed work is kept, the same command resumes"
+            _say(message)
+            _tell(ctx, "Interrupted", message, INTERRUPTED)
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
             if _belongs_to_typer(error):
+                _tell_misuse(ctx, error)
                 raise
             if debug:
                 traceback.print_exc()
-            _say(_unexpected(error, debug))
+            message = _unexpected(error, debug)
+            _say(f"error: {message}")
+            _tell(ctx, type(error).__name__, message, UNEXPECTED)
             raise typer.Exit(UNEXPECTED) from None
+
+
+def _tell(ctx: Any, kind: str, message: str, code: int) -> None:
+    """The error as the command's one JSON value, where one was asked for."""
+    if ctx.meta.get(_JSON):
+        emit({"error": {"type": kind, "message": message, "exit_code": code}})
+
+
+def _tell_misuse(ctx: Any, error: Exception) -> None:
+    """A usage error of typer's, which prints it for people itself; not an exit."""
+    text = getattr(error, "format_message", None)
+    if text is not None:
+        _tell(ctx, UsageError.__name__, text(), getattr(error, "exit_code", UsageError.exit_code))
 
 
 def _belongs_to_typer(error: Exception) -> bool:
@@ -71,7 +102,7 @@ def _belongs_to_typer(error: Exception) -> bool:
 
 
 def _unexpected(error: Exception, debug: bool) -> str:
-    line = f"error: unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    line = f"unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
     if debug:
         return line
     name = f"corpusmill-error-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.txt"

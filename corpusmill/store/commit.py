@@ -59,8 +59,12 @@ def open_index(store: ObjectStore, number: int | None = None, ref: str = "main")
     manifest = current(store, ref)
     if manifest is None:
         others = [info.key for info in store.list("refs/")]
-        known = f"; it has {', '.join(others)}" if others else ""
-        raise IndexNotFoundError(f"no index at {store.uri}: it has no {ref_key(ref)}{known}")
+        if others:
+            raise IndexNotFoundError(f"no index at {store.uri}: it has no {ref_key(ref)}; it has {', '.join(others)}")
+        raise IndexNotFoundError(
+            f"no index at {store.uri}: nothing has been published there; make one: corpusmill index SOURCE --to "
+            f"{store.uri}"
+        )
     return manifest
 
 

@@ -27,7 +27,7 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting, e.g. spark.partitions=16. Repeatable."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout, also of an error.")]
 SnapshotOption = Annotated[
     int | None, typer.Option("--snapshot", metavar="N", help="Read this snapshot instead of the current one.")
 ]
@@ -61,11 +61,13 @@ def emit(value: object) -> None:
 
 
 def emit_array(values: Iterable[object]) -> None:
-    """A JSON array on stdout, written as it comes, so that its length does not matter."""
-    sys.stdout.write("[")
-    for number, value in enumerate(values):
-        sys.stdout.write(("," if number else "") + "\n  " + json.dumps(value, ensure_ascii=False))
-    sys.stdout.write("\n]\n")
+    """A JSON array on stdout, written as it comes, so that its length does not matter. Nothing is written before the
+    first value is there: an error until then leaves stdout to its own JSON value."""
+    started = False
+    for value in values:
+        sys.stdout.write((",\n  " if started else "[\n  ") + json.dumps(value, ensure_ascii=False))
+        started = True
+    sys.stdout.write("\n]\n" if started else "[]\n")
     sys.stdout.flush()
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from corpusmill.store.view import SnapshotView
 
 Outcome = Literal["indexed", "partial", "empty", "quarantined"]
+_SHOWN = ("doc_id", "uri", "outcome", "reason")
+_ORDER = ("source_id", "path")
 
 
 def command(
@@ -46,12 +48,17 @@ def command(
 
 
 def outcomes(view: "SnapshotView", wanted: str | None = None) -> Iterator[dict[str, object]]:
-    """{doc_id, uri, outcome, reason} of each document, by doc_id; an incomplete artifact makes it `partial`."""
+    """{doc_id, uri, outcome, reason} of each document, by source and path; an incomplete artifact makes it `partial`.
+
+    Sorted within bounded memory, whatever their number.
+    """
+    from corpusmill.store.sorting import sorted_batches
+
     partial = view.partial_texts()
-    for batch in view.batches("documents", ["doc_id", "uri", "outcome", "reason", "text_hash"]):
+    rows = view.unsorted_batches("documents", [*_SHOWN, *_ORDER, "text_hash"])
+    for batch in sorted_batches(rows, (*_ORDER, "doc_id")):
         for row in batch.to_pylist():
-            text_hash = row.pop("text_hash")
-            if row["outcome"] == "indexed" and text_hash in partial:
-                row["outcome"], row["reason"] = "partial", "; ".join(partial[text_hash])
+            if row["outcome"] == "indexed" and row["text_hash"] in partial:
+                row["outcome"], row["reason"] = "partial", "; ".join(partial[row["text_hash"]])
             if wanted in (None, row["outcome"]):
-                yield row
+                yield {name: row[name] for name in _SHOWN}

@@ -49,7 +49,9 @@ def test_documents_shape_and_outcomes(index: str) -> None:
         "/corpus/d.md": "indexed",
         "/corpus/हिन्दी.md": "indexed",
     }
-    assert [row["doc_id"] for row in rows] == sorted(row["doc_id"] for row in rows)
+    assert [row["uri"] for row in rows] == [f"/corpus/{name}" for name in ("a.md", "b.md", "c.pdf", "d.md", "हिन्दी.md")]
+    lines = run("documents", index).stdout.splitlines()
+    assert [line.split()[2] for line in lines] == [row["uri"] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -140,8 +142,13 @@ def test_an_index_that_is_not_there(tmp_path: Path, command: str) -> None:
     place = str(tmp_path / "nowhere")
     done = run(command, place, *more)
     assert done.exit_code == 2
-    assert place in done.stderr and done.stdout == ""
+    assert f"no index at {place}" in done.stderr and done.stdout == ""
+    assert "refs/" not in done.stderr
     assert not (tmp_path / "nowhere").exists()
+    told = parsed(command, place, *more, "--json", code=2)
+    assert isinstance(told, dict)
+    assert (told["error"]["type"], told["error"]["exit_code"]) == ("IndexNotFoundError", 2)
+    assert f"no index at {place}" in told["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -162,6 +169,11 @@ def test_usage_errors_name_the_value_and_the_choices(arguments: list[str], words
     for word in words:
         assert word in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+    told = parsed(*arguments, "--json", code=2)
+    assert isinstance(told, dict) and set(told) == {"error"}
+    assert set(told["error"]) == {"type", "message", "exit_code"} and told["error"]["exit_code"] == 2
+    for word in words:
+        assert word in told["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -188,6 +200,34 @@ def test_every_way_to_end_has_its_code(
         assert "ZeroDivisionError" in path.read_text("utf-8") and methods.__name__.split(".")[-1] in path.read_text()
         path.unlink()
     assert "Traceback (most recent" in run("--debug", "methods").stderr or code == 130
+    told = parsed("--debug", "methods", "--json", code=code)
+    kind = "Interrupted" if code == 130 else type(raised).__name__
+    assert isinstance(told, dict)
+    assert (told["error"]["type"], told["error"]["exit_code"]) == (kind, code)
+    assert said.removeprefix("error: ") in told["error"]["message"]
+
+
+def test_json_stays_one_value_whatever_the_command_line_looks_like() -> None:
+    """A word after `--` is an argument; an option that the program itself lacks is told as any misuse."""
+    done = run("show", "/nowhere", "--", "--json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    told = parsed("--nonsense", "methods", "--json", code=2)
+    assert isinstance(told, dict)
+    assert told["error"]["type"] == "UsageError" and "--nonsense" in told["error"]["message"]
+
+
+def test_an_array_is_not_begun_before_an_error(monkeypatch: pytest.MonkeyPatch, index: str) -> None:
+    def fail(*_: object) -> None:
+        raise RunFailedError("the disk is on fire")
+
+    monkeypatch.setattr("corpusmill.store.view.SnapshotView.partial_texts", fail)
+    told = parsed("documents", index, "--json", code=3)
+    assert isinstance(told, dict)
+    assert told["error"] == {"type": "RunFailedError", "message": "the disk is on fire", "exit_code": 3}
+
+
+def test_an_empty_array(index: str) -> None:
+    assert parsed("documents", index, "--outcome", "empty", "--json") == []
 
 
 def test_a_closed_pipe_is_no_error(index: str) -> None:
