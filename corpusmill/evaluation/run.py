@@ -79,7 +79,7 @@ async def evaluate(
         answer_model=_model_name(settings.models.of("answer")) if answers else None,
         systems=results(questions.questions, systems, asked, baseline, cuts, answers=answers, seed=settings.run.seed),
         judge=judgement,
-        warnings=(*warnings, *_failures(systems, asked)),
+        warnings=(*warnings, *_shallow(systems, asked, max(cuts)), *_failures(systems, asked)),
     )
 
 
@@ -157,6 +157,19 @@ async def _judge(
 
 def _model_name(model: ModelSettings) -> str:
     return model.model or "embedded rules"
+
+
+def _shallow(systems: Sequence[System], asked: dict[str, list[Asked]], cut: int) -> list[str]:
+    """Systems whose rankings mostly end before the deepest cut: their recall there is bounded by what they return."""
+    found = []
+    for system in systems:
+        short = [len(one.ranking) for one in asked[system.name] if len(one.ranking) < cut]
+        if 2 * len(short) > len(asked[system.name]):
+            found.append(
+                f"{system.name} ranked fewer than {cut} documents for {counted(len(short), 'question')}, "
+                f"{sum(short) / len(short):.1f} on average: its figures at {cut} are bounded by that"
+            )
+    return found
 
 
 def _failures(systems: Sequence[System], asked: dict[str, list[Asked]]) -> list[str]:
