@@ -1,9 +1,10 @@
 """The run's driver: plan, build, merge, index, publish; each stage in its engine, joined by the store."""
 
+import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -18,6 +19,7 @@ from corpusmill.errors import (
 )
 from corpusmill.estimate import Estimate
 from corpusmill.planning import method_entries, resolved_plan, result_fingerprint, stages, take_over, with_methods
+from corpusmill.processes import this_process
 from corpusmill.run import IngestResult, PlanCounts, Progress, ProgressEvent, RunSpec
 from corpusmill.settings import Settings
 from corpusmill.sources.listing import Source
@@ -31,6 +33,7 @@ from corpusmill.store.runs import RunFiles, RunState, RunStatus, now
 from .launch import SparkStages
 
 MAX_COMMIT_ROUNDS = 5
+HEARTBEAT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class _Run:
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
     state: RunState | None = None
-    last_beat: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)  # of `state` and its file
     carried: Costs = field(default_factory=Costs)  # what rounds that lost the race for the commit have cost
     spent: Costs = field(default_factory=Costs)
 
@@ -87,28 +90,48 @@ class _Run:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - begin
 
     def say(self, *, status: RunStatus, stage: str, message: str | None = None, snapshot: int | None = None) -> None:
-        started = self.state.started if self.state else now()
-        self.state = RunState(
-            run=self.spec.run,
-            status=status,
-            stage=stage,
-            started=started,
-            heartbeat=now(),
-            source=self.spec.source,
-            snapshot=snapshot,
-            message=message,
-        )
-        self.files.put_state(self.state)
-
-    def report(self, event: ProgressEvent) -> None:
-        """Pass an event on, and renew the heartbeat every few seconds."""
-        self.progress(event)
-        if self.state is not None and time.monotonic() - self.last_beat > 5:
-            self.last_beat = time.monotonic()
-            self.state = self.state.model_copy(
-                update={"heartbeat": now(), "stage": event.stage, "done": event.done, "total": event.total}
+        with self.lock:
+            self.state = RunState(
+                run=self.spec.run,
+                status=status,
+                stage=stage,
+                started=self.state.started if self.state else now(),
+                heartbeat=now(),
+                source=self.spec.source,
+                snapshot=snapshot,
+                message=message,
+                process=this_process(),
             )
             self.files.put_state(self.state)
+
+    def report(self, event: ProgressEvent) -> None:
+        """Pass an event on, and keep how far the stage is for the next heartbeat."""
+        self.progress(event)
+        with self.lock:
+            if self.state is not None:
+                how_far = {"stage": event.stage, "done": event.done, "total": event.total}
+                self.state = self.state.model_copy(update=how_far)
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Renew the heartbeat within the block, also where a stage has nothing to report for long."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._beat, args=(over,), name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _beat(self, over: threading.Event) -> None:
+        while not over.wait(HEARTBEAT_S):
+            with self.lock:
+                if self.state is None or self.state.status != "running":
+                    continue
+                self.state = self.state.model_copy(update={"heartbeat": now()})
+                with suppress(StoreUnavailableError):  # if it lasts, the run's own writes will tell
+                    self.files.put_state(self.state)
 
 
 def run_index(
@@ -132,7 +155,8 @@ def run_index(
     for _ in range(MAX_COMMIT_ROUNDS):
         run = _prepare(settings, store, source, source_id, progress, carried, refit)
         try:
-            return _run(run, estimate)
+            with run.beating():
+                return _run(run, estimate)
         except CommitConflictError as error:
             carried = run.spent
             run.say(status="failed", stage="publish", message=str(error))

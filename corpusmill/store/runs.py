@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from corpusmill.processes import ProcessMark
 from corpusmill.run import IngestResult, RunSpec
 from corpusmill.store import layout
 from corpusmill.store.draft import Draft
@@ -14,7 +15,8 @@ RunStatus = Literal["running", "published", "unchanged", "failed", "budget"]
 
 
 class RunState(BaseModel):
-    """How a run stands; `heartbeat` is renewed at every stage and every few seconds of progress."""
+    """How a run stands; `heartbeat` is renewed every few seconds while it runs. `process` is the one that runs it (None
+    in states of an earlier corpusmill)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -28,6 +30,7 @@ class RunState(BaseModel):
     message: str | None = None
     done: int = 0
     total: int | None = None
+    process: ProcessMark | None = None
 
 
 def now() -> str:

@@ -1,7 +1,7 @@
 """`corpusmill status`: the current snapshot of an index, and how its last run stands."""
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from corpusmill.errors import IndexNotFoundError
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from corpusmill.store.objects import ObjectStore
     from corpusmill.store.runs import RunState
 
-STALE_AFTER = timedelta(minutes=5)  # a running stage renews its heartbeat every few seconds
+STALE_AFTER = timedelta(minutes=5)  # a run renews its heartbeat every few seconds, whatever it does
+SILENT_AFTER = timedelta(seconds=30)  # what the store's delays and a busy machine hardly ever explain
 
 
 def command(
@@ -25,7 +26,8 @@ def command(
     manifest, state = current(store), last_run(store)
     if manifest is None and state is None:
         raise IndexNotFoundError(f"no index at {store.uri}: neither a snapshot nor a run")
-    running = state is not None and is_running(state, datetime.now(UTC))
+    at = datetime.now(UTC)
+    running = state is not None and is_running(state, at)
     if json:
         emit(
             {
@@ -37,6 +39,8 @@ def command(
                 "methods": [] if manifest is None else [method.name for method in manifest.methods],
                 "counts": None if manifest is None else manifest.counts.model_dump(),
                 "running": running,
+                "process": None if state is None else process_state(state),
+                "silent_seconds": None if state is None else round(silence(state, at).total_seconds()),
                 "run": None if state is None else state.model_dump(mode="json"),
             }
         )
@@ -53,22 +57,43 @@ def command(
         )
         console.print(f"  methods: {', '.join(method.name for method in manifest.methods)}")
     if state is not None:
-        console.print(f"last run {state.run}: {_told(state, running)}")
+        console.print(f"last run {state.run}: {told(state, at)}")
 
 
-def _told(state: "RunState", running: bool) -> str:
-    of = f"{number(state.done)}/{number(state.total)}" if state.total else ""
-    if running:
-        return f"running, stage {state.stage} {of}".rstrip()
-    if state.status == "running":
-        age = datetime.now(UTC) - datetime.fromisoformat(state.heartbeat)
-        return f"stopped in stage {state.stage} {of} (no sign of life for {duration(age.total_seconds())})"
-    return f"{state.status}{f': {state.message}' if state.message else ''}"
+def told(state: "RunState", now: datetime) -> str:
+    """How a run stands, for people."""
+    if state.status != "running":
+        return f"{state.status}{f': {state.message}' if state.message else ''}"
+    of = f" {number(state.done)}/{number(state.total)}" if state.total else ""
+    silent = silence(state, now)
+    seconds = round(silent.total_seconds())
+    quiet = f"no sign of life for {f'{seconds} s' if seconds < 60 else duration(seconds)}"
+    if process_state(state) == "gone" and state.process is not None:
+        return (
+            f"stopped in stage {state.stage}{of}: its process {state.process.pid} is gone; "
+            "sealed work is kept, the same command resumes"
+        )
+    if silent >= STALE_AFTER:
+        return f"stopped in stage {state.stage}{of}: {quiet}"
+    return f"running, stage {state.stage}{of}" + (f"; {quiet}" if silent >= SILENT_AFTER else "")
+
+
+def silence(state: "RunState", now: datetime) -> timedelta:
+    """Since the run's last sign of life."""
+    return max(timedelta(), now - datetime.fromisoformat(state.heartbeat))
+
+
+def process_state(state: "RunState") -> Literal["alive", "gone", "unknown"]:
+    """Whether the process that runs it is there; unknown where it runs on another host."""
+    from corpusmill.processes import lives
+
+    living = None if state.process is None else lives(state.process)
+    return "unknown" if living is None else "alive" if living else "gone"
 
 
 def is_running(state: "RunState", now: datetime) -> bool:
-    """A run that says it is running and has given a sign of life lately."""
-    return state.status == "running" and now - datetime.fromisoformat(state.heartbeat) < STALE_AFTER
+    """A run that says it is running, whose process is not known to be gone, and that gave a sign of life lately."""
+    return state.status == "running" and process_state(state) != "gone" and silence(state, now) < STALE_AFTER
 
 
 def last_run(store: "ObjectStore") -> "RunState | None":
