@@ -48,6 +48,8 @@ class RunOutcome:
     documents: int
     partial: int
     quarantined: int
+    empty: int
+    failed_parts: int  # of map steps, such as a merged summary: a stand-in is stored, and the next run tries again
     calls: int
     cached: int
     tokens: int
@@ -60,7 +62,7 @@ class RunOutcome:
     @property
     def exit_code(self) -> int:
         """0 where nothing was published: that partial and quarantined documents stand as they were is no news."""
-        return 5 if self.new and (self.partial or self.quarantined) else 0
+        return 5 if self.new and (self.partial or self.quarantined or self.failed_parts) else 0
 
 
 @dataclass
@@ -226,16 +228,18 @@ def _run_with(run: _Run, spark: SparkStages, estimate: Estimate | None) -> RunOu
 
 
 def _announce(run: _Run, ingest: IngestResult) -> None:
-    c = ingest.counts
-    run.report(
-        ProgressEvent(
-            "plan",
-            1,
-            1,
-            message=f"plan: {c.new} new, {c.changed} changed, {c.moved} moved, {c.deleted} deleted, "
-            f"{c.unchanged} unchanged, {c.quarantined} quarantined; {ingest.todo_texts} texts to build",
-        )
-    )
+    run.report(ProgressEvent("plan", 1, 1, message=plan_text(ingest)))
+
+
+def plan_text(ingest: IngestResult) -> str:
+    """What happened to the source's documents, each counted once; and how all of the index ended, which is another
+    count of the same documents."""
+    c, live = ingest.counts, ingest.draft.counts.documents
+    happened = {name: getattr(c, name) for name in ("new", "changed", "moved", "deleted", "unchanged")}
+    ended = [f"{n:,} {name}" for name, n in (("empty", c.empty), ("quarantined", c.quarantined)) if n]
+    among = f" (of all {live:,} documents, {' and '.join(ended)})" if ended else ""
+    texts = f"{ingest.todo_texts:,} text{'' if ingest.todo_texts == 1 else 's'} to build"
+    return f"plan: {', '.join(f'{n:,} {name}' for name, n in happened.items())}{among}; {texts}"
 
 
 def _refuse_too_many_failures(run: _Run, ingest: IngestResult) -> None:
@@ -414,8 +418,10 @@ def _outcome(
         new=new,
         counts=ingest.counts,
         documents=manifest.counts.documents,
-        partial=manifest.counts.partial + manifest.map_failures,
+        partial=manifest.counts.partial,
         quarantined=manifest.counts.quarantined,
+        empty=manifest.counts.empty,
+        failed_parts=manifest.map_failures,
         calls=costs.calls,
         cached=costs.cached,
         tokens=costs.prompt_tokens + costs.completion_tokens,

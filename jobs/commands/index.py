@@ -92,8 +92,10 @@ def as_json(outcome: "RunOutcome") -> dict[str, object]:
             "deleted": counts.deleted,
             "unchanged": counts.unchanged,
             "partial": outcome.partial,
+            "empty": outcome.empty,
             "quarantined": outcome.quarantined,
         },
+        "failed_parts": outcome.failed_parts,
         "calls": outcome.calls,
         "cached": outcome.cached,
         "tokens": outcome.tokens,
@@ -134,9 +136,13 @@ def _summary(outcome: "RunOutcome", to: str, console: "Console") -> None:
     console.print(outcome.message)
     console.print(f"  snapshot   {outcome.snapshot}  digest {outcome.digest}")
     console.print(
-        f"  documents  {number(outcome.documents)}: {number(c.new)} new, {number(c.changed)} changed, "
-        f"{number(c.moved)} moved, {number(c.deleted)} deleted, {number(c.unchanged)} unchanged, "
-        f"{number(outcome.partial)} partial, {number(outcome.quarantined)} quarantined"
+        f"  documents  {number(c.new)} new, {number(c.changed)} changed, {number(c.moved)} moved, "
+        f"{number(c.deleted)} deleted, {number(c.unchanged)} unchanged"
+    )
+    indexed = outcome.documents - outcome.empty - outcome.quarantined
+    console.print(
+        f"  in all     {number(outcome.documents)}: {number(indexed)} indexed ({number(outcome.partial)} of them "
+        f"partial), {number(outcome.empty)} empty, {number(outcome.quarantined)} quarantined"
     )
     cost = f", cost {outcome.cost:,.4g}" if outcome.cost else ""
     console.print(
@@ -145,8 +151,14 @@ def _summary(outcome: "RunOutcome", to: str, console: "Console") -> None:
     )
     if outcome.report_key:
         console.print(f"  report     {to.rstrip('/')}/{outcome.report_key}")
-    if outcome.exit_code:
-        console.print(f"  see        corpusmill documents {to} --outcome quarantined   (or partial)")
+    if outcome.failed_parts:
+        console.print(
+            f"  failed     {number(outcome.failed_parts)} parts of what is made over all documents have a stand-in; "
+            "the next run makes them again"
+        )
+    for which in ("quarantined", "partial"):
+        if outcome.new and getattr(outcome, which):
+            console.print(f"  see        corpusmill documents {to} --outcome {which}")
 
 
 def _calibrate(to: str, settings: "Settings", console: "Console") -> dict[str, float]:

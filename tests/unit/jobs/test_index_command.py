@@ -1,16 +1,19 @@
 """`corpusmill index` without engines: what it refuses before any starts, and how it tells the outcome."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from corpusmill_jobs import cli
 from corpusmill_jobs.commands.index import _summary, as_json
-from corpusmill_jobs.driver import RunOutcome
+from corpusmill_jobs.driver import RunOutcome, plan_text
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from corpusmill.run import PlanCounts
+from corpusmill.run import IngestResult, PlanCounts
+from corpusmill.store.draft import Draft
+from corpusmill.store.manifest import Counts
 
 OUTCOME = RunOutcome(
     run="run-1",
@@ -20,7 +23,9 @@ OUTCOME = RunOutcome(
     counts=PlanCounts(new=3, changed=1, moved=1, deleted=2, unchanged=90, quarantined=1),
     documents=96,
     partial=1,
-    quarantined=1,
+    quarantined=2,
+    empty=3,
+    failed_parts=0,
     calls=1200,
     cached=30,
     tokens=54_321,
@@ -46,17 +51,48 @@ def test_json_keys() -> None:
         "deleted": 2,
         "unchanged": 90,
         "partial": 1,
-        "quarantined": 1,
+        "empty": 3,
+        "quarantined": 2,
     }
     assert OUTCOME.exit_code == 5
 
 
-def test_the_summary_tells_counts_spending_and_where_the_report_is() -> None:
+def test_failed_parts_of_what_is_made_over_all_documents_are_told_apart_from_partial_documents() -> None:
+    parts = replace(OUTCOME, partial=0, quarantined=0, failed_parts=7)
+    assert (parts.exit_code, as_json(parts)["failed_parts"]) == (5, 7)
+    documents = as_json(parts)["documents"]
+    assert isinstance(documents, dict) and documents["partial"] == 0
+    assert "7 parts" in summary(parts) and "--outcome" not in summary(parts)
+    assert replace(parts, new=False).exit_code == 0
+
+
+def summary(outcome: RunOutcome) -> str:
     console = Console(file=io.StringIO(), width=200, markup=False)
-    _summary(OUTCOME, "/data/index/", console)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    for word in ("published snapshot 4", "d" * 32, "3 new", "2 deleted", "1 partial", "1 quarantined", "1,200 calls"):
+    _summary(outcome, "/data/index/", console)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_the_plan_counts_every_document_of_the_source_once() -> None:
+    """New ones that are empty or quarantined are not counted beside the new ones, but among all."""
+    ingest = IngestResult(
+        draft=Draft(counts=Counts(documents=1_011, indexed=1_000)),
+        counts=PlanCounts(new=12, changed=1, unchanged=998, quarantined=2, empty=9),
+        todo_texts=1,
+    )
+    assert plan_text(ingest) == (
+        "plan: 12 new, 1 changed, 0 moved, 0 deleted, 998 unchanged "
+        "(of all 1,011 documents, 9 empty and 2 quarantined); 1 text to build"
+    )
+    plain = ingest.model_copy(update={"counts": PlanCounts(new=12), "todo_texts": 12})
+    assert plan_text(plain) == "plan: 12 new, 0 changed, 0 moved, 0 deleted, 0 unchanged; 12 texts to build"
+
+
+def test_the_summary_tells_counts_spending_and_where_the_report_is() -> None:
+    text = summary(OUTCOME)
+    for word in ("published snapshot 4", "d" * 32, "3 new", "2 deleted", "1,200 calls"):
         assert word in text
+    assert "in all     96: 91 indexed (1 of them partial), 3 empty, 2 quarantined\n" in text
+    assert [line.split()[-1] for line in text.splitlines() if "see  " in line] == ["quarantined", "partial"]
     for word in ("54,321 tokens", "cost 1.25", "1 min 15 s", "/data/index/runs/run-1/report.html", "--outcome"):
         assert word in text
 
