@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from pydantic import BaseModel
+
 from corpusmill.errors import UsageError
 from corpusmill.evaluation.asking import Asked, Asker, System, systems_of
 from corpusmill.evaluation.coverage import coverage, coverage_warnings
 from corpusmill.evaluation.dataset import QuestionSet, counted
 from corpusmill.evaluation.judging import Judge, Judgement, judge_settings
 from corpusmill.evaluation.report import EvaluationResult, baseline_of, results
+from corpusmill.methods.registry import attribute
 from corpusmill.models.budget import Budget
 from corpusmill.models.contracts import Usage
 from corpusmill.models.factory import build_models
@@ -47,15 +50,16 @@ async def evaluate(
     answers = _answers_wanted(questions, options)
     judging = judge_settings(settings, options.judge_model) if options.judge else None
     warnings = [*questions.warnings, *coverage_warnings(coverage(questions, view), questions, index)]
-    settings, more = _deep_enough(settings, options.cuts)
+    manifest = view.source
+    if not isinstance(manifest, Manifest):
+        raise UsageError("only a published snapshot can be evaluated, this one is a draft")
+    names = options.methods or tuple(entry.name for entry in manifest.methods)
+    settings, more = _deep_enough(settings, names, max(options.cuts))
     warnings += more
     meter, budget = Meter(), _budget(settings)
     models = build_models(settings, meter=meter, budget=budget)
     try:
         asker = Asker(view, settings, models, meter, answers=answers)
-        manifest = view.source
-        assert isinstance(manifest, Manifest)  # the engine refuses a draft
-        names = options.methods or tuple(entry.name for entry in manifest.methods)
         modes = options.modes or ((settings.query.mode,) if settings.query.mode else ())
         systems = systems_of(asker.engine, names, modes)
         baseline = _baseline(systems, options.baseline)
@@ -100,13 +104,26 @@ def _answers_wanted(questions: QuestionSet, options: Options) -> bool:
     return options.judge or (bool(questions.answered) if options.answers is None else options.answers)
 
 
-def _deep_enough(settings: Settings, cuts: Sequence[int]) -> tuple[Settings, list[str]]:
-    """Settings under which methods return as many passages as the deepest cut looks at, and a word on the change."""
-    query = settings.query
-    if not query.fill or not query.passages or query.passages >= max(cuts):
-        return settings, []
-    deep = settings.model_copy(update={"query": query.model_copy(update={"passages": max(cuts)})})
-    return deep, [f"query.passages raised from {query.passages} to {max(cuts)}, to measure so deep"]
+def _deep_enough(settings: Settings, methods: Sequence[str], depth: int) -> tuple[Settings, list[str]]:
+    """Settings under which the methods return `depth` passages at least, and a word on what was raised:
+    `query.passages`, and `passages` of a method that has a number of its own."""
+    raised: list[str] = []
+
+    def deepened(own: BaseModel, place: str) -> BaseModel:
+        passages = getattr(own, "passages", None)
+        if not isinstance(passages, int) or not 0 < passages < depth:
+            return own
+        raised.append(f"{place}.passages from {passages}")
+        return own.model_copy(update={"passages": depth})
+
+    every: BaseModel = settings.methods
+    names = [name for name in map(attribute, methods) if name in type(every).model_fields]
+    changed = {name: deepened(getattr(every, name), f"methods.{name}") for name in names}
+    update: dict[str, BaseModel] = {"methods": every.model_copy(update=changed)}
+    if settings.query.fill:
+        update["query"] = deepened(settings.query, "query")
+    said = [f"raised to {depth}, to measure so deep: {', '.join(raised)}"] if raised else []
+    return settings.model_copy(update=update), said
 
 
 def _budget(settings: Settings) -> Budget | None:
