@@ -1,6 +1,6 @@
 """Recall of gold passages by BM25, by dense vectors, and by FlexStructRAG, on every shared set.
 
-    python benchmarks/retrieval.py [--sets musique_train100 xquad_zh] [--questions 200] [--scratch DIR] [--json]
+    python benchmarks/retrieval.py [--sets musique_train100 xquad_zh] [--questions 200] [--scratch DIR] [--tune]
 
 All rows share chunks, embedder and passages (title and text of a passage are one document). MuSiQue is built on a
 recorded extraction (OpenIE triples of a real model), the other sets on the embedded rules. Rows:
@@ -15,7 +15,8 @@ recorded extraction (OpenIE triples of a real model), the other sets on the embe
 
 `recall` is the mean share of a question's gold passages in the first 5, `all` the share of questions with all of them
 there, `tokens` the context that the generator would read (settings.query.context_tokens at most). --scratch keeps
-embeddings between runs.
+embeddings between runs: the second one takes minutes. --tune asks whether the walk's parameters, which were chosen on
+MuSiQue and part of 2Wiki, do as well on questions that did not choose them (benchmarks/walk.py).
 """
 
 import argparse
@@ -37,6 +38,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import walk
 from benchmarks.inprocess import Document, MemorySnapshot, index, spark_corpus
 from corpusmill.hashing import hash_text
 from corpusmill.methods.common.ranking import passages_of
@@ -236,7 +238,10 @@ class Rows:
         }
 
 
-async def run(name: str, questions: int | None, embedder: str, scratch: Path) -> dict[str, object]:
+async def run(
+    name: str, questions: int | None, embedder: str, scratch: Path, tuned: dict[str, walk.Recalls] | None
+) -> dict[str, object]:
+    """The figures of one set; `tuned` (None: not wanted) takes its recalls under other parameters of the walk."""
     data = load(name, questions)
     settings = settings_for(embedder)
     models = models_for(data, settings, scratch)
@@ -246,6 +251,8 @@ async def run(name: str, questions: int | None, embedder: str, scratch: Path) ->
         built = time.perf_counter() - started
         rows = Rows(snapshot, settings, models)
         scores = [await measure(data, row, rank, rows.documents_of) for row, rank in rows.all().items()]
+        if tuned is not None:
+            tuned[name] = await walk.recalls(rows, data, TOP)
     await models.aclose()
     counts = {
         table: snapshot.tables[table].num_rows for table in ("chunks", "statements", "edges", "clusters", "entities")
@@ -278,16 +285,22 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=None)
     parser.add_argument("--embedder", default="minilm", choices=("minilm", "hash"))
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "corpusmill-benchmarks")
+    parser.add_argument("--tune", action="store_true")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     arguments.scratch.mkdir(parents=True, exist_ok=True)
     results = []
+    tuned: dict[str, walk.Recalls] | None = {} if arguments.tune else None
     for name in arguments.sets:
-        results.append(asyncio.run(run(name, arguments.questions, arguments.embedder, arguments.scratch)))
+        own = run(name, arguments.questions, arguments.embedder, arguments.scratch, tuned)
+        results.append(asyncio.run(own))
         if not arguments.json:
             show(results[-1])
+            sys.stdout.flush()
     if arguments.json:
         print(json.dumps(results, indent=2))
+    elif tuned:
+        walk.show(tuned)
 
 
 if __name__ == "__main__":
