@@ -88,10 +88,7 @@ class SparkStages:
         for message in _messages(self._process.stdout):
             if "progress" in message:
                 p = message["progress"]
-                event = ProgressEvent(
-                    stage, p["done"], p.get("total"), p.get("unit", "tasks"), message=p.get("message")
-                )
-                self._progress(event)
+                self._progress(ProgressEvent(stage, p["done"], p["total"], p["unit"]))
             elif "error" in message:
                 error: dict[str, str] = message["error"]
                 return error

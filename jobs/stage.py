@@ -22,6 +22,10 @@ from corpusmill.store.runs import RunFiles
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_jobs.reading import DocumentCounts
+
+SPARK_TASKS = "Spark tasks"
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="corpusmill_jobs.stage", description=__doc__)
@@ -47,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(args: argparse.Namespace, out: TextIO) -> None:
+    from spark_jobs.reading import document_counts
     from spark_jobs.session import spark_session
 
     raw = os.environ.get("CORPUSMILL_STAGE_STORE")
@@ -57,10 +62,11 @@ def _serve(args: argparse.Namespace, out: TextIO) -> None:
     try:
         for stage, steps in _asked(args):
             stop = threading.Event()
-            watcher = threading.Thread(target=_watch, args=(spark, out, stop), daemon=True)
+            counts = document_counts(spark) if stage == "ingest" else None
+            watcher = threading.Thread(target=_watch, args=(spark, out, stop, counts), daemon=True)
             watcher.start()
             try:
-                _run_in(spark, stage, steps, spec, files, store)
+                _run_in(spark, stage, steps, spec, files, store, counts)
             finally:
                 stop.set()
                 watcher.join(timeout=5)
@@ -79,12 +85,18 @@ def _asked(args: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
 
 
 def _run_in(
-    spark: "SparkSession", stage: str, steps: list[str], spec: RunSpec, files: RunFiles, store: ObjectStore
+    spark: "SparkSession",
+    stage: str,
+    steps: list[str],
+    spec: RunSpec,
+    files: RunFiles,
+    store: ObjectStore,
+    counts: "DocumentCounts | None",
 ) -> None:
     if stage == "ingest":
         from spark_jobs.ingest import ingest
 
-        files.put_ingest(ingest(spark, spec))
+        files.put_ingest(ingest(spark, spec, counts=counts))
         return
     from corpusmill.store.commit import load_snapshot
     from spark_jobs.corpus import run_corpus
@@ -93,8 +105,9 @@ def _run_in(
     files.put_draft(run_corpus(spark, spec, files.draft(), steps, parent))
 
 
-def _watch(spark: "SparkSession", out: TextIO, stop: threading.Event) -> None:
-    """Report finished tasks of the stages that Spark knows of, twice a second."""
+def _watch(spark: "SparkSession", out: TextIO, stop: threading.Event, counts: "DocumentCounts | None") -> None:
+    """Report twice a second: documents read, where they are counted and their number is known, else finished tasks of
+    the stages that Spark knows of."""
     tracker = spark.sparkContext.statusTracker()
     seen: dict[int, tuple[int, int]] = {}  # of this stage alone: nothing is active when it begins
     while not stop.wait(0.5):
@@ -102,8 +115,11 @@ def _watch(spark: "SparkSession", out: TextIO, stop: threading.Event) -> None:
             info = tracker.getStageInfo(number)
             if info is not None:
                 seen[number] = (info.numCompletedTasks, info.numTasks)
+        if counts is not None and (listed := counts.listed.value):
+            _say(out, {"progress": {"done": min(counts.read.value, listed), "total": listed, "unit": "documents"}})
+            continue
         done, total = (sum(pair[i] for pair in seen.values()) for i in (0, 1))
-        _say(out, {"progress": {"done": done, "total": total, "unit": "tasks"}})
+        _say(out, {"progress": {"done": done, "total": total, "unit": SPARK_TASKS}})
 
 
 def _python_cause(error: Exception) -> dict[str, str]:
@@ -116,8 +132,12 @@ def _python_cause(error: Exception) -> dict[str, str]:
         kind = getattr(errors, name.rsplit(".", 1)[-1], None)
         if message and isinstance(kind, type) and issubclass(kind, CorpusmillError):
             return {"type": kind.__name__, "message": message}
-    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-    return {"type": "RunFailedError", "message": f"{type(error).__name__}: {first[:500]}"}
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return {"type": "RunFailedError", "message": type(error).__name__}
+    in_worker = any(line.startswith("Traceback (most recent call last)") for line in lines)
+    said = lines[-1] if in_worker else f"{type(error).__name__}: {lines[0]}"  # a worker's traceback ends with its cause
+    return {"type": "RunFailedError", "message": said[:500]}
 
 
 def _say(out: TextIO, message: object) -> None:

@@ -30,6 +30,7 @@ from spark_jobs.frames import SEGMENT, read_files, spark_schema, write_table
 from spark_jobs.reading import (
     LISTED,
     PLANNED,
+    DocumentCounts,
     TextSteps,
     list_source,
     read_documents,
@@ -53,6 +54,7 @@ class _Run:
     plan: ResolvedPlan
     parent: Manifest | None
     worker: tuple[str, ...]
+    counts: DocumentCounts | None
 
     @property
     def partitions(self) -> int:
@@ -73,24 +75,29 @@ class _Run:
         return found
 
 
-def ingest(spark: "SparkSession", spec: RunSpec, worker: Sequence[str] = WORKER_COMMAND) -> IngestResult:
-    """Steps 1 to 4 of a run. `worker` is the command of the converter process.
+def ingest(
+    spark: "SparkSession",
+    spec: RunSpec,
+    worker: Sequence[str] = WORKER_COMMAND,
+    counts: DocumentCounts | None = None,
+) -> IngestResult:
+    """Steps 1 to 4 of a run. `worker` is the command of the converter process; `counts` are kept for who watches.
 
     Raises SourceError if the source cannot be listed. Documents that cannot be read are rows with their reason.
     """
     store = open_store(spec.index, spec.settings.store)
     parent = load_snapshot(store, spec.parent) if spec.parent is not None else None
-    run = _Run(spark, spec, store, resolved_plan(spec.settings), parent, tuple(worker))
+    run = _Run(spark, spec, store, resolved_plan(spec.settings), parent, tuple(worker), counts)
     planned = _planned(run)
-    counts, dirty = _counts(planned) if planned is not None else (PlanCounts(), 0)
+    plan, dirty = _counts(planned) if planned is not None else (PlanCounts(), 0)
     documents = _live_documents(run, planned)
     draft = Draft(counts=_live_counts(documents))
     if planned is None or (parent is not None and not dirty):
         draft.put_table(_parent_entry(run))
     else:
         draft.put_table(_write_documents(run, documents, draft.counts.documents))
-    counts = counts.model_copy(update={"quarantined": draft.counts.quarantined, "empty": draft.counts.empty})
-    result = IngestResult(draft=draft, counts=counts)
+    plan = plan.model_copy(update={"quarantined": draft.counts.quarantined, "empty": draft.counts.empty})
+    result = IngestResult(draft=draft, counts=plan)
     if parent is not None and not dirty and _parent_is_complete(run, parent):
         draft.artifacts = [a for a in parent.artifacts if a.step in run.artifact_steps]
     else:
@@ -113,7 +120,9 @@ def _planned(run: _Run) -> "DataFrame | None":
         return None
     source = Source.parse(spec.source, spec.settings)
     next(source.listing(spec.settings), None)  # a source that cannot be listed at all is an error of the caller's
-    listed = run.spark.range(1, numPartitions=1).mapInArrow(partial(list_source, spec=spec), spark_schema(LISTED))
+    listed = run.spark.range(1, numPartitions=1).mapInArrow(
+        partial(list_source, spec=spec, counts=run.counts), spark_schema(LISTED)
+    )
     if source.records:
         listed = _without_repeats(listed, spec)
     new = listed.select([f.col(name).alias(f"n_{name}") for name in LISTED.names])
@@ -132,7 +141,7 @@ def _planned(run: _Run) -> "DataFrame | None":
         & ((f.col("o_outcome") != "quarantined") | f.col("o_raw_hash").isNotNull())
     )
     tasks = joined.withColumn("read", f.col("n_doc_id").isNotNull() & ~f.coalesce(current, f.lit(False)))
-    read = partial(read_documents, spec=spec, steps=run.text_steps, command=run.worker)
+    read = partial(read_documents, spec=spec, steps=run.text_steps, command=run.worker, counts=run.counts)
     return tasks.mapInArrow(read, spark_schema(PLANNED)).persist(StorageLevel.DISK_ONLY)
 
 

@@ -4,7 +4,7 @@ import atexit
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,10 @@ from corpusmill.store.manifest import SegmentEntry
 from corpusmill.store.objects import ObjectStore, open_store
 from corpusmill.store.segments import SegmentWriter, TextArtifact, conformed, list_segments, read_segment_index
 from spark_jobs.frames import plain_schema
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
+    from pyspark.sql import SparkSession
 
 LISTED = pa.schema(
     [
@@ -98,13 +102,17 @@ class TextSteps:
             return {spec.name: spec.empty() for spec in step.outputs}, (reason,)
 
 
-def list_source(_: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[pa.RecordBatch]:
+def list_source(
+    _: Iterator[pa.RecordBatch], spec: RunSpec, counts: "DocumentCounts | None" = None
+) -> Iterator[pa.RecordBatch]:
     """The whole listing of the run's source, as a stream of LISTED rows."""
     source = Source.parse(spec.source or "", spec.settings)
     rows: list[dict[str, object]] = []
     chars = 0
     for listed in source.listing(spec.settings):
         rows.append(_listed_row(spec.source_id, listed))
+        if counts is not None:
+            counts.listed.add(1)
         chars += len(listed.record.text) if listed.record is not None else 0
         if len(rows) >= _LIST_ROWS or chars >= _LIST_CHARS:
             yield pa.RecordBatch.from_pylist(rows, schema=LISTED)
@@ -128,8 +136,24 @@ def rename_repeated(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterato
         yield pa.RecordBatch.from_pylist(rows, schema=LISTED)
 
 
+@dataclass(frozen=True)
+class DocumentCounts:
+    """Documents listed and read so far; a task's part is added when it ends, once more if it runs again."""
+
+    listed: "Accumulator[int]"
+    read: "Accumulator[int]"
+
+
+def document_counts(spark: "SparkSession") -> DocumentCounts:
+    return DocumentCounts(*(spark.sparkContext.accumulator(0) for _ in range(2)))
+
+
 def read_documents(
-    batches: Iterator[pa.RecordBatch], spec: RunSpec, steps: TextSteps, command: Sequence[str]
+    batches: Iterator[pa.RecordBatch],
+    spec: RunSpec,
+    steps: TextSteps,
+    command: Sequence[str],
+    counts: DocumentCounts | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of (LISTED columns `n_*`, the parent's DOCUMENTS columns `o_*`, `read`) to PLANNED rows.
 
@@ -141,6 +165,8 @@ def read_documents(
     for batch in batches:
         for joined in batch.to_pylist():
             out.append(task.planned(joined))
+            if counts is not None and joined["n_doc_id"] is not None:
+                counts.read.add(1)
             if len(out) >= _OUT_ROWS:
                 yield pa.RecordBatch.from_pylist(out, schema=PLANNED)
                 out = []

@@ -1,6 +1,8 @@
 """Live progress of a run on stderr: bars on a terminal, plain lines at intervals elsewhere."""
 
+import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -16,38 +18,66 @@ if TYPE_CHECKING:
 
 PLAIN_EVERY_S = 5.0
 QUIET_S = 30.0  # how often a line is repeated while nothing moves
+BASIS_S = 10.0  # how long a stage must have moved, and
+BASIS_STEPS = 5  # how often, before the time left is told
+WINDOW_S = (30.0, 600.0)  # the rate is that of the last half of the stage's time, within these bounds
+CALM_S = 15.0  # the time left may change by a factor of e in this time, beside running down
 
 
 @dataclass
 class StageClock:
-    """How far a stage is, how fast, and how long it will still take."""
+    """How far a stage is, how fast, and how long it will still take.
+
+    Time counts from the first unit done: what workers take to start says nothing of their pace.
+    """
 
     started: float
     first: ProgressEvent | None = None
     last: ProgressEvent | None = None
     printed: float = 0.0
     grows: bool = False  # the total is still being found out
+    steps: int = 0  # times that `done` rose
+    begun: float | None = None  # when it rose first
+    seen: deque[tuple[float, int]] = field(default_factory=deque)  # (time, done) of the window
+    told: tuple[float, float] | None = None  # (time, seconds left) as last told
 
-    def see(self, event: ProgressEvent) -> None:
+    def see(self, event: ProgressEvent, now: float) -> None:
         if self.first is None:
             self.first = event
-        if self.last is not None and self.last.total and event.total and event.total > self.last.total:
+        before = self.last if self.last is not None else event
+        if before.total and event.total and event.total > before.total:
             self.grows = True
+        if event.done > before.done:
+            self.steps += 1
+            self.begun = now if self.begun is None else self.begun
+            if not self.seen or now - self.seen[-1][0] >= 1.0:
+                self.seen.append((now, event.done))
+            window = min(max((now - self.begun) / 2, WINDOW_S[0]), WINDOW_S[1])
+            while len(self.seen) > 2 and now - self.seen[1][0] >= window:
+                self.seen.popleft()
         self.last = event
 
     def rate(self, now: float) -> float | None:
-        """Units a second since the stage's first event; None before there is something to tell it by."""
-        if self.last is None or self.first is None or now - self.started < 0.5:
+        """Units a second lately; None before there is something to tell it by."""
+        if self.last is None or not self.seen or now - self.seen[0][0] < 1.0:
             return None
-        done = self.last.done - self.first.done
-        return done / (now - self.started) if done > 0 else None
+        done = self.last.done - self.seen[0][1]
+        return done / (now - self.seen[0][0]) if done > 0 else None
 
     def left(self, now: float) -> float | None:
-        """Seconds left, None while unknown."""
+        """Seconds left, None while there is no basis. What was told before runs down and changes gradually."""
         rate = self.rate(now)
-        if rate is None or self.grows or self.last is None or self.last.total is None:
+        if rate is None or self.grows or self.last is None or self.last.total is None or self.begun is None:
             return None
-        return max(0.0, (self.last.total - self.last.done) / rate)
+        if now - self.begun < BASIS_S or self.steps < BASIS_STEPS:
+            return None
+        left = max(0.0, (self.last.total - self.last.done) / rate)
+        if self.told is not None and left:
+            at, seconds = self.told
+            expected, change = max(1.0, seconds - (now - at)), math.exp((now - at) / CALM_S)
+            left = min(max(left, expected / change), expected * change)
+        self.told = (now, left)
+        return left
 
 
 def spent(event: ProgressEvent) -> str:
@@ -107,7 +137,7 @@ class PlainDisplay:
             self.say(event.message)
         finished = bool(event.total) and event.done >= (event.total or 0)
         was_finished = stage.last is not None and bool(stage.last.total) and stage.last.done >= (stage.last.total or 0)
-        stage.see(event)
+        stage.see(event, now)
         said = (event.done, event.total, event.usage, event.embedded_texts)
         every = self.every_s if said != self.said.get(event.stage) else QUIET_S
         if event.message is None and (now - stage.printed >= every or (finished and not was_finished)):
@@ -154,7 +184,7 @@ class RichDisplay:
             self._tasks[event.stage] = self._bars.add_task(event.stage, total=event.total, count="", spent="")
             self._clocks[event.stage] = StageClock(now)
         clock = self._clocks[event.stage]
-        clock.see(event)
+        clock.see(event, now)
         left = clock.left(now)
         of = f"/{number(event.total)}" if event.total is not None else ""
         self._bars.update(

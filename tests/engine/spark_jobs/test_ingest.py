@@ -23,6 +23,7 @@ from corpusmill.store.tables import read_table_file
 from corpusmill.store.view import SnapshotView
 from spark_jobs.census import census
 from spark_jobs.ingest import ingest
+from spark_jobs.reading import document_counts
 from tests.shared import REPOSITORY
 
 pytestmark = pytest.mark.engine
@@ -96,7 +97,7 @@ class Index:
         self.store = open_store(self.uri)
         self.runs = 0
 
-    def ingest(self, source, source_id=None, worker=None, **settings):
+    def ingest(self, source, source_id=None, worker=None, counts=None, **settings):
         self.runs += 1
         self.settings = Settings(**{"spark": SparkSettings(partitions=2), **settings})
         uri = Source.parse(str(source), self.settings).uri
@@ -109,7 +110,7 @@ class Index:
             settings=self.settings,
             parent=parent.number if parent else None,
         )
-        return ingest(self.spark, self.spec, **({"worker": worker} if worker else {}))
+        return ingest(self.spark, self.spec, **({"worker": worker} if worker else {}), counts=counts)
 
     def commit(self, result):
         draft = census(self.spark, self.spec, result.draft, text_steps_only(self.settings))
@@ -124,6 +125,12 @@ class Index:
 @pytest.fixture
 def index(spark, tmp_path):
     return Index(spark, tmp_path / "index")
+
+
+def test_documents_are_counted_while_they_are_read(spark, corpus, index):
+    counts = document_counts(spark)
+    index.ingest(corpus, counts=counts)
+    assert (counts.listed.value, counts.read.value) == (6, 6)
 
 
 def test_every_document_has_an_outcome_and_texts_are_stored_once(template, published):

@@ -1,0 +1,71 @@
+"""What a Spark stage's program tells its driver."""
+
+import io
+import json
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from corpusmill_jobs import stage
+
+WORKER = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "reading.py", line 14, in <module>
+    from corpusmill.planning import TEXT_FINGERPRINT
+{last}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            WORKER.format(last="corpusmill.errors.SourceError: cannot read records from a.jsonl"),
+            "SourceError",
+            "cannot read records from a.jsonl",
+        ),
+        (WORKER.format(last="ModuleNotFoundError: No module named 'm'"), "RunFailedError", "ModuleNotFoundError: No"),
+        ("Job aborted.\n\tat org.apache.spark", "RunFailedError", "ValueError: Job aborted."),
+        ("", "RunFailedError", "ValueError"),
+    ],
+)
+def test_a_failure_is_told_by_its_cause(text: str, kind: str, message: str) -> None:
+    told = stage._python_cause(ValueError(text))
+    assert told["type"] == kind and told["message"].startswith(message)
+
+
+class Once(threading.Event):
+    """Lets a loop that waits for it run once."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        over, _ = self.is_set(), self.set()
+        return over
+
+
+def watched(counts: Any) -> dict[str, object]:
+    info = SimpleNamespace(numCompletedTasks=3, numTasks=8)
+    tracker = SimpleNamespace(getActiveStageIds=lambda: [1], getStageInfo=lambda number: info)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+    out = io.StringIO()
+    stage._watch(spark, out, Once(), counts)
+    (line,) = out.getvalue().splitlines()
+    progress: dict[str, object] = json.loads(line)["progress"]
+    return progress
+
+
+def counted(listed: int, read: int) -> Any:
+    return SimpleNamespace(listed=SimpleNamespace(value=listed), read=SimpleNamespace(value=read))
+
+
+@pytest.mark.parametrize(
+    ("counts", "progress"),
+    [
+        (counted(40, 12), {"done": 12, "total": 40, "unit": "documents"}),
+        (counted(40, 55), {"done": 40, "total": 40, "unit": "documents"}),  # a task ran twice
+        (counted(0, 0), {"done": 3, "total": 8, "unit": "Spark tasks"}),
+        (None, {"done": 3, "total": 8, "unit": "Spark tasks"}),
+    ],
+)
+def test_progress_is_told_in_documents_where_they_are_counted(counts: Any, progress: dict[str, object]) -> None:
+    assert watched(counts) == progress
