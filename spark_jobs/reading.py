@@ -17,6 +17,7 @@ from corpusmill.schemas import DOCUMENTS, TEXTS
 from corpusmill.settings import ConvertSettings
 from corpusmill.sources.listing import Listed, Record, Source, document_id
 from corpusmill.sources.reading import DocumentReader
+from corpusmill.sources.records import told_place
 from corpusmill.sources.sandbox import Sandbox
 from corpusmill.steps import Text, TextContext, TextStep
 from corpusmill.store.manifest import SegmentEntry
@@ -128,8 +129,9 @@ def rename_repeated(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterato
         for row in rows:
             if row.pop("repeat") > 1:
                 place = row["place"] or f"{row['path']} (again)"
-                problem = f"the id {row['path']!r} stands on an earlier line too"
                 stem = row["uri"].rpartition("#")[0]
+                where = f"{told_place(stem, row['place'])}: " if row["place"] else ""
+                problem = f"{where}the id {row['path']!r} stands on an earlier line too; expected each id once"
                 row.update(
                     path=place, problem=problem, doc_id=document_id(spec.source_id, place), uri=f"{stem}#{place}"
                 )

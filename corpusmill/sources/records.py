@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 from corpusmill.errors import SourceError
 from corpusmill.hashing import canonical_json, hash_text
@@ -18,6 +19,16 @@ from corpusmill.sources.encodings import normalised
 from corpusmill.sources.listing import UNREADABLE, Listed, Record, Source
 
 _PARQUET_ROWS = 256
+_KINDS: dict[type, str] = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a number with a fraction",
+    list: "a list",
+    dict: "an object",
+    str: "a text",
+}
+_ONE_A_LINE = 'expected one JSON object a line, such as {"id": "1", "text": "…"}'
 
 
 def list_records(source: Source, files: Iterator[Listed], settings: Settings) -> Iterator[Listed]:
@@ -48,28 +59,30 @@ def list_records(source: Source, files: Iterator[Listed], settings: Settings) ->
 
 
 def _listed(row: object, place: str, line: int, uri: str, settings: SourceSettings) -> Listed:
-    """`row` is a dict, or the reason that it is none."""
+    """`row` is a dict, or the reason that it is none. A problem names what is wrong and what is expected, and where:
+    the file and line, or the record's id, which is known by it wherever it stands (a record that only moves to another
+    line is unchanged, its reason too)."""
+    at = told_place(uri, place)
     if not isinstance(row, dict):
-        return _refused(place, line, uri, row if isinstance(row, str) else "not a JSON object", str(row))
+        return _refused(place, line, uri, f"{at}: {row}", str(row))
     key = _plain_id(row.get(settings.id_column))
     if key is None:
-        have = ", ".join(sorted(map(str, row)))[:200]
-        return _refused(place, line, uri, f"no id in column {settings.id_column!r}; columns: {have}", _json(row))
+        what = f"{_lacking(row, settings.id_column)}; expected an id, a text or a whole number"
+        problem = f"{at}: {what} (source.id_column is {settings.id_column!r})"
+        return _refused(place, line, uri, problem, _json(row))
     roles = [settings.id_column, settings.text_column, settings.title_column, settings.labels_column]
     version = hash_text(_json([row, roles]))
     where = f"{uri}#{key}"
     text = row.get(settings.text_column)
     if not isinstance(text, str):
-        what = (
-            f"no text in column {settings.text_column!r}"
-            if text is None
-            else f"column {settings.text_column!r} is not a text"
-        )
-        return Listed(key, where, version, problem=what, line=line, place=place)
+        what = f"{_lacking(row, settings.text_column)}; expected a text"
+        problem = f"record {key!r}: {what} (source.text_column is {settings.text_column!r})"
+        return Listed(key, where, version, problem=problem, line=line, place=place)
     size = len(text.encode("utf-8", "replace"))
     if size > settings.max_bytes:
-        what = f"{size} bytes, more than source.max_bytes ({settings.max_bytes})"
-        return Listed(key, where, version, size, problem=what, line=line, place=place)
+        what = f"column {settings.text_column!r} has {size} bytes; expected at most {settings.max_bytes}"
+        problem = f"record {key!r}: {what} (source.max_bytes)"
+        return Listed(key, where, version, size, problem=problem, line=line, place=place)
     stored, _ = normalised(text)
     title = row.get(settings.title_column) if settings.title_column else None
     rest = {name: value for name, value in row.items() if name not in roles}
@@ -80,6 +93,24 @@ def _listed(row: object, place: str, line: int, uri: str, settings: SourceSettin
         labels=_labels(row.get(settings.labels_column) if settings.labels_column else None),
     )
     return Listed(key, where, version, size, record=record, line=line, place=place)
+
+
+def told_place(uri: str, place: str) -> str:
+    """`a.jsonl, line 7`, of a source's URI and a place in it (`line:7`; of several files `a.jsonl:line:7`)."""
+    file, _, number = place.rpartition("line:")
+    name = file.removesuffix(":") or unquote(uri.rstrip("/").rsplit("/", 1)[-1])
+    return f"{name}, {'row' if name.lower().endswith('.parquet') else 'line'} {number}"
+
+
+def _lacking(row: dict[Any, object], column: str) -> str:
+    """What is wrong with a column that has no value of use."""
+    if column not in row:
+        have = ", ".join(sorted(map(repr, map(str, row)))) or "none"
+        return f"no column {column!r} (columns: {have if len(have) <= 200 else have[:200] + ' …'})"
+    value = row[column]
+    if isinstance(value, str):
+        return f"column {column!r} is blank"
+    return f"column {column!r} is {_KINDS.get(type(value), type(value).__name__)}"
 
 
 def _refused(place: str, line: int, uri: str, problem: str, content: str) -> Listed:
@@ -116,17 +147,23 @@ def _json_lines(source: Source, file: Listed, settings: Settings) -> Iterator[tu
             if len(line) >= longest and not line.endswith(b"\n"):
                 while (more := stream.readline(longest)) and not more.endswith(b"\n"):
                     pass
-                yield number, f"the line is longer than source.max_bytes ({settings.source.max_bytes})"
+                yield number, f"longer than {settings.source.max_bytes} bytes, which source.max_bytes allows"
             elif line.strip():
                 yield number, _parsed(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line)
 
 
 def _parsed(line: bytes) -> object:
+    """The object on a line, or what is wrong with it."""
     try:
         value = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        return f"not a line of JSON: {error}"
-    return value if isinstance(value, dict) else "not a JSON object"
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 (byte {error.start + 1} of the line is 0x{line[error.start]:02x}); {_ONE_A_LINE} in UTF-8"
+    except json.JSONDecodeError as error:
+        whole = " (is the file one JSON array? write each of its objects on a line)" if line.strip() in b"[]" else ""
+        return f"not JSON ({error.msg}, at character {error.pos + 1} of the line); {_ONE_A_LINE}{whole}"
+    except RecursionError:
+        return f"JSON that is nested too deeply; {_ONE_A_LINE}"
+    return value if isinstance(value, dict) else f"JSON, but {_KINDS[type(value)]}; {_ONE_A_LINE}"
 
 
 def _parquet(source: Source, file: Listed, settings: Settings) -> Iterator[tuple[int, object]]:

@@ -227,7 +227,10 @@ def test_faulty_records_are_rows_with_their_line(index, tmp_path):
         **{"a": "indexed", "line:2": "quarantined"},
         **{"line:3": "quarantined", "line:4": "quarantined"},
     }
-    assert "earlier line" in rows["line:3"]["reason"]
+    assert rows["line:3"]["reason"] == (
+        "c.jsonl, line 3: the id 'a' stands on an earlier line too; expected each id once"
+    )
+    assert rows["line:2"]["reason"].startswith("c.jsonl, line 2: not JSON (")
 
 
 def test_changed_labels_are_a_change_and_keep_the_text(index, tmp_path):

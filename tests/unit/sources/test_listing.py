@@ -14,6 +14,7 @@ import pytest
 from corpusmill.errors import SourceError
 from corpusmill.settings import Settings, SourceSettings
 from corpusmill.sources.listing import Source, document_id
+from corpusmill.sources.records import told_place
 
 
 def _settings(**source):
@@ -109,6 +110,60 @@ def test_json_lines_with_faults(tmp_path):
     assert (record.text, record.title, record.labels, record.metadata) == ("one\ntwo", "T", ("x", "y"), '{"year":3}')
     assert found[0].uri.endswith("c.jsonl#a")
     assert found[5].record.text == "\ufffd"
+
+
+def test_a_fault_of_a_record_names_the_place_what_is_wrong_and_what_is_expected(tmp_path):
+    expected = 'expected one JSON object a line, such as {"id": "1", "text": "…"}'
+    path = _lines(
+        tmp_path / "c d.jsonl",
+        '{"id": "a", "text": broken}',
+        "[",
+        [1],
+        {"text": "no id"},
+        {"id": " ", "text": "x"},
+        {"id": True, "text": "x"},
+        {"id": "n", "body": "x"},
+        {"id": "t", "text": 1.5},
+        {"id": "m", "text": None},
+        {"id": "l", "text": "x" * 99},
+    )
+    with path.open("ab") as stream:
+        stream.write(b'{"id": "u", "text": "caf\xe9"}\n' + b'{"id": "d", "x": ' + b"[" * 200_000 + b"\n")
+    found = {item.path: item.problem for item in _list(path, _settings(max_bytes=90))}
+    assert found == {
+        "line:1": f"c d.jsonl, line 1: not JSON (Expecting value, at character 21 of the line); {expected}",
+        "line:2": f"c d.jsonl, line 2: not JSON (Expecting value, at character 3 of the line); {expected} "
+        "(is the file one JSON array? write each of its objects on a line)",
+        "line:3": f"c d.jsonl, line 3: JSON, but a list; {expected}",
+        "line:4": "c d.jsonl, line 4: no column 'id' (columns: 'text'); "
+        "expected an id, a text or a whole number (source.id_column is 'id')",
+        "line:5": "c d.jsonl, line 5: column 'id' is blank; "
+        "expected an id, a text or a whole number (source.id_column is 'id')",
+        "line:6": "c d.jsonl, line 6: column 'id' is true or false; "
+        "expected an id, a text or a whole number (source.id_column is 'id')",
+        "n": "record 'n': no column 'text' (columns: 'body', 'id'); expected a text (source.text_column is 'text')",
+        "t": "record 't': column 'text' is a number with a fraction; expected a text (source.text_column is 'text')",
+        "m": "record 'm': column 'text' is null; expected a text (source.text_column is 'text')",
+        "l": "record 'l': column 'text' has 99 bytes; expected at most 90 (source.max_bytes)",
+        "line:11": f"c d.jsonl, line 11: not UTF-8 (byte 25 of the line is 0xe9); {expected} in UTF-8",
+        "line:12": f"c d.jsonl, line 12: JSON that is nested too deeply; {expected}",
+    }
+
+
+def test_a_place_is_told_by_file_and_line():
+    assert told_place("file:///data/caf%C3%A9%20x.jsonl", "line:7") == "café x.jsonl, line 7"
+    assert told_place("file:///data/*.jsonl", "sub/b.jsonl:line:12") == "sub/b.jsonl, line 12"
+    assert told_place("s3://bucket/rows.parquet", "line:3") == "rows.parquet, row 3"
+
+
+def test_a_fault_of_a_record_with_an_id_does_not_depend_on_its_line(tmp_path):
+    """Else an update, which takes over unchanged rows, would differ from a rebuild."""
+    rows = [{"id": "a", "text": None}, {"id": "b", "text": "x"}]
+    before, after = (
+        {item.path: (item.version, item.problem) for item in _list(_lines(tmp_path / "c.jsonl", *order))}
+        for order in (rows, rows[::-1])
+    )
+    assert before == after
 
 
 def test_a_record_version_covers_every_column_and_what_they_are_taken_for(tmp_path):
