@@ -29,6 +29,7 @@ from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import Costs, Manifest
 from corpusmill.store.objects import ObjectStore, open_store
 from corpusmill.store.runs import RunFiles, RunState, RunStatus, now
+from corpusmill.temporary import run_folder
 
 from .launch import SparkStages
 
@@ -152,6 +153,19 @@ def run_index(
 
     A publish that loses the race against another run plans again on the newer snapshot, reusing all it made.
     """
+    with run_folder():
+        return _run_index(settings, source, index, progress, source_id, estimate, refit)
+
+
+def _run_index(
+    settings: Settings,
+    source: str | None,
+    index: str,
+    progress: Progress,
+    source_id: str | None,
+    estimate: Estimate | None,
+    refit: bool,
+) -> RunOutcome:
     store = open_store(index, settings.store)
     carried = Costs()
     for _ in range(MAX_COMMIT_ROUNDS):

@@ -15,6 +15,7 @@ from typing import IO
 
 from corpusmill import errors
 from corpusmill.run import Progress, ProgressEvent, RunSpec
+from corpusmill.temporary import outside_run_folder
 
 
 class SparkStages:
@@ -75,9 +76,11 @@ class SparkStages:
         command = [sys.executable, "-m", "corpusmill_jobs.stage", "--index", spec.index, "--run", spec.run]
         if packages:
             command += ["--packages", packages]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **store_environment(spec)}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **store_environment(spec), **scratch_environment()}
         self._packages = packages
-        self._log = tempfile.NamedTemporaryFile("w+", prefix="corpusmill-spark-", suffix=".log", delete=False)  # noqa: SIM115 - closed by close()
+        self._log = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed by close()
+            "w+", prefix="corpusmill-spark-", suffix=".log", dir=outside_run_folder(), delete=False
+        )
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment
         )
@@ -105,6 +108,15 @@ class SparkStages:
 def store_environment(spec: RunSpec) -> dict[str, str]:
     """How the stage program finds the store before it has read the specification."""
     return {"CORPUSMILL_STAGE_STORE": spec.settings.store.model_dump_json()}
+
+
+def scratch_environment() -> dict[str, str]:
+    """Where Spark and its JVM put temporary files: they do not heed TMPDIR. What the user has set stays."""
+    folder = tempfile.gettempdir()
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    if "java.io.tmpdir" not in options:
+        options = f'{options} -Djava.io.tmpdir="{folder}"'.strip()
+    return {"SPARK_LOCAL_DIRS": os.environ.get("SPARK_LOCAL_DIRS", folder), "SPARK_SUBMIT_OPTS": options}
 
 
 def _messages(lines: Iterator[str] | IO[str]) -> Iterator[dict]:

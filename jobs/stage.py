@@ -119,7 +119,8 @@ def _watch(spark: "SparkSession", out: TextIO, stop: threading.Event, counts: "D
             _say(out, {"progress": {"done": min(counts.read.value, listed), "total": listed, "unit": "documents"}})
             continue
         done, total = (sum(pair[i] for pair in seen.values()) for i in (0, 1))
-        _say(out, {"progress": {"done": done, "total": total, "unit": SPARK_TASKS}})
+        if total:
+            _say(out, {"progress": {"done": done, "total": total, "unit": SPARK_TASKS}})
 
 
 def _python_cause(error: Exception) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import tempfile
 import time
 import warnings
@@ -15,6 +14,7 @@ import ray
 
 from corpusmill.errors import RunFailedError, UsageError
 from corpusmill.settings import Settings
+from corpusmill.temporary import owned_folder
 
 _START_ATTEMPTS = 3
 _MIN_CPU_SHARE = 0.01
@@ -27,7 +27,8 @@ _ENVIRONMENT = {
     "RAY_grpc_client_keepalive_time_ms": "5000",
     "RAY_grpc_client_keepalive_timeout_ms": "5000",
 }
-_MAX_TEMP_PATH = 40  # Ray puts Unix sockets below it, whose paths may have 107 bytes
+# Ray puts Unix sockets below it, whose paths may have 107 bytes: of these 64 are Ray's own, 16 the folder's name.
+_MAX_TEMP_PATH = 27
 
 
 @contextmanager
@@ -108,11 +109,8 @@ def _temporary_folder(settings: Settings) -> Iterator[Path | None]:
         yield None
         return
     base = tempfile.gettempdir()
-    folder = Path(tempfile.mkdtemp(prefix="cm-ray-", dir=base if len(base) <= _MAX_TEMP_PATH else "/tmp"))
-    try:
+    with owned_folder("cm-ray-", Path(base if len(base) <= _MAX_TEMP_PATH else "/tmp")) as folder:
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

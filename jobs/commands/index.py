@@ -140,9 +140,10 @@ def _summary(outcome: "RunOutcome", to: str, console: "Console") -> None:
         f"{number(c.deleted)} deleted, {number(c.unchanged)} unchanged"
     )
     indexed = outcome.documents - outcome.empty - outcome.quarantined
+    partial = f" ({number(outcome.partial)} of them partial)" if outcome.partial else ""
     console.print(
-        f"  in all     {number(outcome.documents)}: {number(indexed)} indexed ({number(outcome.partial)} of them "
-        f"partial), {number(outcome.empty)} empty, {number(outcome.quarantined)} quarantined"
+        f"  in all     {number(outcome.documents)}: {number(indexed)} indexed{partial}, {number(outcome.empty)} empty, "
+        f"{number(outcome.quarantined)} quarantined"
     )
     cost = f", cost {outcome.cost:,.4g}" if outcome.cost else ""
     console.print(

@@ -58,8 +58,9 @@ class StageClock:
         self.last = event
 
     def rate(self, now: float) -> float | None:
-        """Units a second lately; None before there is something to tell it by."""
-        if self.last is None or not self.seen or now - self.seen[0][0] < 1.0:
+        """Units a second lately; None before there is something to tell it by, and while the total is found out: such
+        units are of all sizes."""
+        if self.last is None or self.grows or not self.seen or now - self.seen[0][0] < 1.0:
             return None
         done = self.last.done - self.seen[0][1]
         return done / (now - self.seen[0][0]) if done > 0 else None
@@ -67,7 +68,7 @@ class StageClock:
     def left(self, now: float) -> float | None:
         """Seconds left, None while there is no basis. What was told before runs down and changes gradually."""
         rate = self.rate(now)
-        if rate is None or self.grows or self.last is None or self.last.total is None or self.begun is None:
+        if rate is None or self.last is None or self.last.total is None or self.begun is None:
             return None
         if now - self.begun < BASIS_S or self.steps < BASIS_STEPS:
             return None

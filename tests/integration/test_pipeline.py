@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from corpusmill.temporary import OWNER
 from tests.integration.conftest import APPLE, OTHERS, Indexed, command_environment, corpusmill, write_corpus
 
 pytestmark = pytest.mark.integration
@@ -138,13 +139,20 @@ def test_an_update_equals_a_rebuild(tmp_path: Path) -> None:
     assert rebuilt.json["digest"] == updated.json["digest"]
 
 
+def folders_of(pid: int) -> list[Path]:
+    """Temporary folders marked with a process id."""
+    marks = [mark for place in ("corpusmill-*", "cm-ray-*") for mark in Path("/tmp").glob(f"{place}/{OWNER}")]
+    return [mark.parent for mark in marks if json.loads(mark.read_text("utf-8"))["pid"] == pid]
+
+
 def test_a_killed_run_leaves_the_index_as_it_was_and_resumes(indexed: Indexed, tmp_path: Path) -> None:
+    """`status` tells at once that it is gone; the next run removes its temporary files and resumes."""
     index, cache = str(tmp_path / "index"), tmp_path / "cache"
     process = subprocess.Popen(
         [str(Path(sys.executable).parent / "corpusmill"), "index", str(indexed.source), "--to", index, "--json"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=command_environment(cache),
+        env=command_environment(cache, TMPDIR="/tmp"),
         start_new_session=True,
     )
     try:
@@ -161,9 +169,13 @@ def test_a_killed_run_leaves_the_index_as_it_was_and_resumes(indexed: Indexed, t
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert not (tmp_path / "index" / "refs" / "main.json").exists()
-    ran = corpusmill("index", str(indexed.source), "--to", index, "--json", cache=cache)
+    state = corpusmill("status", index, "--json", cache=cache).json
+    assert (state["running"], state["process"], state["run"]["status"]) == (False, "gone", "running")
+    assert folders_of(process.pid)
+    ran = corpusmill("index", str(indexed.source), "--to", index, "--json", cache=cache, TMPDIR="/tmp")
     assert ran.code == 0, ran.err
     assert ran.json["digest"] == indexed.result["digest"]
+    assert not folders_of(process.pid)
 
 
 def test_the_query_starts_no_engine(indexed: Indexed) -> None:

@@ -43,15 +43,14 @@ class Once(threading.Event):
         return over
 
 
-def watched(counts: Any) -> dict[str, object]:
-    info = SimpleNamespace(numCompletedTasks=3, numTasks=8)
+def watched(counts: Any, tasks: int = 8) -> dict[str, object] | None:
+    info = SimpleNamespace(numCompletedTasks=3, numTasks=tasks)
     tracker = SimpleNamespace(getActiveStageIds=lambda: [1], getStageInfo=lambda number: info)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
     out = io.StringIO()
     stage._watch(spark, out, Once(), counts)
-    (line,) = out.getvalue().splitlines()
-    progress: dict[str, object] = json.loads(line)["progress"]
-    return progress
+    lines = out.getvalue().splitlines()
+    return json.loads(lines[0])["progress"] if lines else None
 
 
 def counted(listed: int, read: int) -> Any:
@@ -69,3 +68,7 @@ def counted(listed: int, read: int) -> Any:
 )
 def test_progress_is_told_in_documents_where_they_are_counted(counts: Any, progress: dict[str, object]) -> None:
     assert watched(counts) == progress
+
+
+def test_nothing_is_told_before_spark_has_tasks() -> None:
+    assert watched(None, tasks=0) is None
