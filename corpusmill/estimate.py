@@ -1,18 +1,21 @@
 """What a run will cost, before it: documents, chunks, model calls, tokens, price and GPU hours.
 
 A seeded sample of the source is converted and chunked; means are extrapolated to all documents, with the 95 % interval
-that the sample's spread gives. What a method asks of its models is the method's own to say (methods/extras.py).
+that the sample's spread gives. A text that several documents share is made once, so it counts once, as far as that can
+be told: of records and of objects with equal ETags by the listing, of other documents where both are in the sample.
+What a method asks of its models is the method's own to say (methods/extras.py).
 """
 
 import math
 import random
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from corpusmill.hashing import hash_text
 from corpusmill.models.contracts import Role
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ TOKENS_PER_WORD = 1.3  # of a subword tokenizer for each token of the `words` to
 DEFAULT_SAMPLE = 100
 SAMPLING_SECONDS = 20.0  # reading stops then; the sample is in random order, so what was read stays a fair one
 MOST_CHARACTERS = 4_000_000
+MOST_KNOWN = 500_000  # contents of listed documents that are kept to find repeats (some 50 MB)
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,25 @@ class MethodEstimate:
 
 @dataclass(frozen=True)
 class SourceSample:
-    """Sampled documents of a source. `chunk_tokens` has the token counts of the chunks of each one that was read."""
+    """Sampled documents of a source. `chunk_tokens` has the token counts of the chunks of each different text that was
+    read; `repeated` counts the sampled documents whose text another one of the sample has, `known_repeats` those that
+    the listing told to share another's text, of which none is in the sample."""
 
     documents: int
     complete: bool  # False: listing stopped at its bound, there are more documents
     chunk_tokens: tuple[tuple[int, ...], ...]
     unreadable: int = 0
+    repeated: int = 0
+    known_repeats: int = 0
 
     @property
     def sampled(self) -> int:
-        return len(self.chunk_tokens) + self.unreadable
+        return len(self.chunk_tokens) + self.unreadable + self.repeated
+
+    @property
+    def population(self) -> int:
+        """The documents that the sample stands for."""
+        return self.documents - self.known_repeats
 
 
 class TaskEstimate(BaseModel):
@@ -80,7 +93,8 @@ class TaskEstimate(BaseModel):
 
 class Estimate(BaseModel):
     """An estimate of a full build. `uncertainty` is the half width of the 95 % interval of chunks, as a fraction (None:
-    too few documents to tell); calls, tokens and cost carry it too. `gpu_hours` is None without a known throughput."""
+    too few documents to tell); calls, tokens and cost carry it too. `repeats` are documents with the text of another,
+    which cost nothing. `gpu_hours` is None without a known throughput."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -88,6 +102,7 @@ class Estimate(BaseModel):
     complete: bool = True
     sampled: int = 0
     unreadable: int = 0
+    repeats: int = 0
     chunks: int = 0
     chunk_tokens: int = 0
     calls: int = 0
@@ -105,9 +120,10 @@ class Estimate(BaseModel):
         more = "" if self.complete else " or more"
         spread = f" ± {self.uncertainty:.0%}" if self.uncertainty else ""
         unread = f", {self.unreadable} of them unreadable" if self.unreadable else ""
+        shared = f", {self.repeats:,} of them with the text of another" if self.repeats else ""
         out = [
-            f"{self.documents:,}{more} documents ({self.sampled:,} sampled{unread}), "
-            f"about {self.chunks:,} chunks{spread}, {self.chunk_tokens:,} tokens of text"
+            f"{_counted(self.documents, 'document', more)}{shared} ({self.sampled:,} sampled{unread}), "
+            f"about {_counted(self.chunks, 'chunk')}{spread}, {_counted(self.chunk_tokens, 'token')} of text"
         ]
         by_model: dict[str, list[TaskEstimate]] = {}
         for task in self.tasks:
@@ -119,7 +135,7 @@ class Estimate(BaseModel):
             tokens = f"; {tokens_in:,} tokens in, {tokens_out:,} out" if tokens_in or tokens_out else ""
             price = f"; cost {cost:,.2f}" if cost else ""
             calls = sum(t.calls for t in tasks)
-            out.append(f"if all is new, about {calls:,} calls of {model}: {said}{tokens}{price}")
+            out.append(f"if all is new, about {_counted(calls, 'call')} of {model}: {said}{tokens}{price}")
         if self.gpu_hours is not None:
             out.append(f"{self.gpu_hours:,.2f} GPU hours at the configured throughput")
         return out + list(self.notes)
@@ -129,8 +145,9 @@ def estimate(settings: "Settings", sample: SourceSample) -> Estimate:
     """Extrapolate a sample to its source. Pure: nothing is read and no model is loaded."""
     from corpusmill.methods.extras import method_extra
 
-    per_document = [float(len(chunks)) for chunks in sample.chunk_tokens] + [0.0] * sample.unreadable
-    scale = sample.documents / sample.sampled if sample.sampled else 0.0
+    nothing = sample.unreadable + sample.repeated
+    per_document = [float(len(chunks)) for chunks in sample.chunk_tokens] + [0.0] * nothing
+    scale = sample.population / sample.sampled if sample.sampled else 0.0
     tasks: list[TaskEstimate] = []
     notes: list[str] = []
     embedded = 0.0
@@ -148,6 +165,7 @@ def estimate(settings: "Settings", sample: SourceSample) -> Estimate:
         complete=sample.complete,
         sampled=sample.sampled,
         unreadable=sample.unreadable,
+        repeats=sample.known_repeats + round(sample.repeated * scale),
         chunks=round(sum(per_document) * scale),
         chunk_tokens=round(sum(map(sum, sample.chunk_tokens)) * scale),
         calls=sum(t.calls for t in tasks),
@@ -156,10 +174,15 @@ def estimate(settings: "Settings", sample: SourceSample) -> Estimate:
         embedded_texts=round(embedded),
         cost=sum(t.cost for t in tasks),
         gpu_hours=_gpu_hours(settings, tasks),
-        uncertainty=half_width(per_document, sample.documents),
+        uncertainty=half_width(per_document, sample.population),
         tasks=tuple(tasks),
         notes=tuple(notes),
     )
+
+
+def _counted(number: int, noun: str, more: str = "") -> str:
+    """`1 chunk`, `2,000 or more documents`."""
+    return f"{number:,}{more} {noun}{'' if number == 1 and not more else 's'}"
 
 
 def half_width(values: Sequence[float], population: int) -> float | None:
@@ -218,36 +241,81 @@ def estimate_source(
     from corpusmill.sources.listing import Source
 
     parsed = Source.parse(source, settings)
-    documents, complete, chosen = drawn(parsed.listing(settings), sample, settings.run.seed, most_listed)
-    chunks, unreadable = _read(settings, parsed, chosen)
-    return estimate(settings, SourceSample(documents, complete, tuple(chunks), unreadable))
+    listing = Listing(parsed.listing(settings), parsed.kind in ("prefix", "object"), most_listed)
+    chosen = drawn(listing, sample, settings.run.seed)
+    chunks, unreadable, repeated = _read(settings, parsed, chosen)
+    read = tuple(chunks)
+    return estimate(
+        settings, SourceSample(listing.listed, listing.complete, read, unreadable, repeated, listing.repeats)
+    )
 
 
-def drawn(items: Iterable[T], size: int, seed: int, most: int | None = None) -> tuple[int, bool, list[T]]:
-    """(items seen, whether that is all, `size` of them drawn without replacement in random order). One pass, memory for
-    the sample alone; the same seed and items give the same draw."""
+@dataclass
+class Listing:
+    """The documents of a source without those whose content an earlier one has, as far as the listing tells; one pass.
+
+    `tagged`: equal versions of equal size are equal bytes (ETags). At most `most` are listed.
+    """
+
+    items: Iterable["Listed"]
+    tagged: bool = False
+    most: int | None = None
+    listed: int = 0
+    complete: bool = True
+    repeats: int = 0
+    _known: set[int] = field(default_factory=set)
+
+    def __iter__(self) -> Iterator["Listed"]:
+        for item in self.items:
+            if self.most is not None and self.listed >= self.most:
+                self.complete = False
+                return
+            self.listed += 1
+            if self._is_repeat(item):
+                self.repeats += 1
+            else:
+                yield item
+
+    def _is_repeat(self, item: "Listed") -> bool:
+        if item.record is not None:
+            content = item.record.text
+        elif self.tagged and item.problem is None:
+            content = f"{item.size} {item.version}"
+        else:
+            return False
+        key = int(hash_text(content)[:16], 16)  # 64 bits: one wrong hit in some 10^8 corpora of this size
+        if key in self._known:
+            return True
+        if len(self._known) < MOST_KNOWN:
+            self._known.add(key)
+        return False
+
+
+def drawn(items: Iterable[T], size: int, seed: int) -> list[T]:
+    """`size` of the items drawn without replacement, in random order. One pass, memory for the sample alone; the same
+    seed and items give the same draw."""
     chance = random.Random(seed)
     kept: list[T] = []
-    seen = 0
-    for item in items:
-        if most is not None and seen >= most:
-            return seen, False, kept
-        seen += 1
+    for seen, item in enumerate(items, start=1):
         if len(kept) < size:
             kept.insert(chance.randrange(len(kept) + 1), item)
         elif (place := chance.randrange(seen)) < size:
             kept[place] = item
-    return seen, True, kept
+    return kept
 
 
-def _read(settings: "Settings", source: "Source", chosen: Sequence["Listed"]) -> tuple[list[tuple[int, ...]], int]:
-    """Chunk sizes of the documents that can be read, and how many cannot. Stops early when its time is up."""
+def _read(settings: "Settings", source: "Source", chosen: Sequence["Listed"]) -> tuple[list[tuple[int, ...]], int, int]:
+    """Chunk sizes of the different texts that can be read, how many documents cannot, and how many repeat a text.
+
+    Stops early when its time is up.
+    """
     from corpusmill.sources.sandbox import Sandbox
 
     limits = settings.convert.model_copy(update={"attempts": 1, "timeout_s": min(settings.convert.timeout_s, 10.0)})
     hasty = settings.model_copy(update={"convert": limits})
     sizes: list[tuple[int, ...]] = []
-    unreadable = 0
+    unreadable = repeated = 0
+    known: set[str] = set()
     started = time.monotonic()
     with Sandbox(limits) as sandbox:
         opener = source.opener(settings)
@@ -255,11 +323,14 @@ def _read(settings: "Settings", source: "Source", chosen: Sequence["Listed"]) ->
             text = _text(hasty, item, opener, sandbox)
             if text is None:
                 unreadable += 1
+            elif (key := hash_text(text)) in known:
+                repeated += 1
             else:
+                known.add(key)
                 sizes.append(_sizes(settings, text))
             if time.monotonic() - started > SAMPLING_SECONDS:
                 break
-    return sizes, unreadable
+    return sizes, unreadable, repeated
 
 
 def _text(settings: "Settings", item: "Listed", opener: "Opener", sandbox: "Sandbox") -> str | None:

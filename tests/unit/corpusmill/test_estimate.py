@@ -1,5 +1,6 @@
 """Estimates: extrapolation, its interval, prices and the method's formula."""
 
+import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -9,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.errors import SourceError, UnknownMethodError
-from corpusmill.estimate import SourceSample, chunk_sizes, drawn, estimate, estimate_source, half_width
+from corpusmill.estimate import Listing, SourceSample, chunk_sizes, drawn, estimate, estimate_source, half_width
 from corpusmill.methods.flexstructrag.estimating import estimate_calls, window_tokens
 from corpusmill.methods.flexstructrag.settings import FlexSettings
 from corpusmill.settings_sources import load_settings
+from corpusmill.sources.listing import Listed
 
 PRICED = {
     "models.default.backend": "openai",
@@ -94,7 +96,8 @@ def test_chunk_sizes_are_those_of_the_chunker() -> None:
 
 def corpus(folder: Path, documents: int) -> Path:
     for number in range(documents):
-        (folder / f"{number:03d}.txt").write_text(" ".join(["word"] * 100 * (1 + number % 3)))
+        words = [f"w{number}", *["word"] * (100 * (1 + number % 3) - 1)]
+        (folder / f"{number:03d}.txt").write_text(" ".join(words))
     return folder
 
 
@@ -115,6 +118,50 @@ def test_unreadable_documents_are_counted_not_fatal(tmp_path: Path) -> None:
     assert (found.documents, found.unreadable, found.chunks) == (3, 1, 2)
 
 
+def test_a_text_that_documents_share_counts_once(tmp_path: Path) -> None:
+    for number in range(9):  # three texts, three documents each
+        (tmp_path / f"{number}.txt").write_text("word " * 100 * (1 + number % 3))
+    found = estimate_source(load_settings().settings, str(tmp_path))
+    assert (found.documents, found.sampled, found.repeats, found.chunks, found.uncertainty) == (9, 9, 6, 3, 0.0)
+    assert found.chunk_tokens == 100 + 200 + 300
+    assert {task.task: task.calls for task in found.tasks}["extract"] == 3
+    assert "9 documents, 6 of them with the text of another (9 sampled), about 3 chunks, 600 tokens" in found.lines()[0]
+
+
+def test_repeats_among_a_sample_are_extrapolated() -> None:
+    found = estimate(SETTINGS, SourceSample(1000, True, ((500,), (400,)), unreadable=1, repeated=2))
+    assert (found.sampled, found.repeats, found.chunks) == (5, 400, 400)
+
+
+def test_records_that_share_a_text_are_told_by_the_listing(tmp_path: Path) -> None:
+    """Two hundred records of two texts: both are in a sample of five, and neither is counted a hundred times."""
+    source = tmp_path / "records.jsonl"
+    texts = ["word " * 100, "other " * 50]
+    source.write_text("".join(json.dumps({"id": i, "text": texts[i % 2]}) + "\n" for i in range(200)))
+    found = estimate_source(load_settings().settings, str(source), sample=5)
+    assert (found.documents, found.sampled, found.repeats) == (200, 2, 198)
+    assert (found.chunks, found.chunk_tokens, found.uncertainty) == (2, 150, 0.0)
+
+
+def test_objects_of_equal_size_and_tag_are_one_content() -> None:
+    def item(path: str, tag: str, size: int = 3, problem: str | None = None) -> Listed:
+        return Listed(path, f"s3://b/{path}", tag, size, location=path, problem=problem)
+
+    items = [item("a", "x"), item("b", "x"), item("c", "y"), item("d", "x", 4), item("e", "x", problem="no")]
+    tagged = Listing(items, tagged=True)
+    assert [found.path for found in tagged] == ["a", "c", "d", "e"]
+    assert (tagged.listed, tagged.repeats, tagged.complete) == (5, 1, True)
+    assert [found.path for found in Listing(items)] == list("abcde")  # of files, size and time tell nothing
+
+
+def test_what_is_kept_to_find_repeats_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corpusmill.estimate.MOST_KNOWN", 2)
+    items = [Listed(str(i), str(i), tag, 1, location=str(i)) for i, tag in enumerate("xyzzx")]
+    listing = Listing(items, tagged=True)
+    assert [found.path for found in listing] == ["0", "1", "2", "3"]
+    assert listing.repeats == 1
+
+
 def test_listing_may_be_bounded(tmp_path: Path) -> None:
     found = estimate_source(load_settings().settings, str(corpus(tmp_path, 9)), most_listed=5)
     assert (found.documents, found.complete) == (5, False)
@@ -130,12 +177,12 @@ def test_a_missing_source_and_an_unknown_method(tmp_path: Path) -> None:
 
 @given(st.integers(0, 60), st.integers(1, 12), st.integers(0, 5))
 def test_a_draw_is_a_sample_without_replacement(population: int, size: int, seed: int) -> None:
-    seen, complete, kept = drawn(range(population), size, seed)
-    assert (seen, complete, len(kept)) == (population, True, min(size, population))
+    kept = drawn(range(population), size, seed)
+    assert len(kept) == min(size, population)
     assert len(set(kept)) == len(kept) and set(kept) <= set(range(population))
-    assert drawn(range(population), size, seed)[2] == kept
+    assert drawn(range(population), size, seed) == kept
 
 
 def test_every_item_has_the_same_chance() -> None:
-    counts = Counter(item for seed in range(3000) for item in drawn(range(10), 3, seed)[2])
+    counts = Counter(item for seed in range(3000) for item in drawn(range(10), 3, seed))
     assert all(abs(count - 900) < 120 for count in counts.values())
