@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from corpusmill.estimate import CallEstimate, MethodEstimate
 from corpusmill.methods.contextrag.settings import ContextSettings
+from corpusmill.models.rerank import rerank_calls
+from corpusmill.settings import Settings
 
 INSTRUCTION_TOKENS = 250  # instruction and schema of one prompt
 SUMMARY_OUTPUT_TOKENS = 200
@@ -18,3 +20,13 @@ def estimate_calls(settings: ContextSettings, chunk_tokens: Sequence[Sequence[in
     summaries = CallEstimate("cluster summaries", "summarise", calls, tokens, calls * SUMMARY_OUTPUT_TOKENS, most)
     note = "the topology takes no model call; summaries are of the whole corpus and made anew when it changes"
     return MethodEstimate((summaries,), chunks + calls + min(chunks, settings.probes), (note,))
+
+
+def query_calls(settings: Settings) -> int:
+    """Model calls of one question in the mode `hybrid`, the answer aside: the wordings in one call, and those of the
+    reranker where it is no local model."""
+    own = settings.method("contextrag")
+    assert isinstance(own, ContextSettings)
+    model = settings.models.of("plan").backend != "embedded"
+    wordings = own.reformulations == "always" or (own.reformulations == "auto" and model)
+    return int(wordings) + (rerank_calls(settings.rerank, own.pool) if own.rerank else 0)

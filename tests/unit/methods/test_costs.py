@@ -7,7 +7,7 @@ from corpusmill.errors import UnknownMethodError
 from corpusmill.estimate import CallEstimate, MethodEstimate
 from corpusmill.methods.costs import method_costs
 from corpusmill.methods.registry import method_names
-from corpusmill.settings import ChunkSettings, RerankSettings, Settings
+from corpusmill.settings import ChunkSettings, ModelSettings, ModelsSettings, RerankSettings, Settings
 
 
 def test_every_method_tells_its_costs_and_whether_it_embeds() -> None:
@@ -18,6 +18,14 @@ def test_every_method_tells_its_costs_and_whether_it_embeds() -> None:
     for name in ("bm25", "dense", "dense-rerank"):
         assert (found[name].document_calls, found[name].corpus_calls, found[name].query_calls) == (0, 0, 0)
     assert found["flexstructrag"].document_calls > 4 and found["flexstructrag"].query_calls == 1
+
+
+def test_contextrag_is_bounded_by_the_corpus() -> None:
+    own = method_costs("contextrag", Settings())
+    assert (own.document_calls, own.corpus_calls, own.query_calls) == (0, 30, 0)
+    plan = ModelSettings(backend="openai", model="m")
+    model = Settings(models=ModelsSettings(plan=plan), rerank=RerankSettings(backend="llm"))
+    assert method_costs("contextrag", model).query_calls == 2
 
 
 def test_settings_change_the_costs() -> None:
