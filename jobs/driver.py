@@ -188,8 +188,9 @@ def _run_index(
 
 def _say_failed(run: _Run, error: BaseException) -> None:
     stage = run.state.stage if run.state else ""
+    message = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
     try:
-        run.say(status="failed", stage=stage, message=str(error) or type(error).__name__)
+        run.say(status="failed", stage=stage, message=message)
     except StoreUnavailableError as again:
         run.progress(ProgressEvent(stage, 0, message=f"the run's state could not be written: {again}"))
 

@@ -2,7 +2,9 @@
 
 import logging
 import os
+import signal
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -43,13 +45,23 @@ def ray_session(settings: Settings) -> Iterator[None]:
         finally:
             _let_go()
         return
+    handler = signal.getsignal(signal.SIGTERM)
     with _temporary_folder(settings) as folder, _environment(_ENVIRONMENT):
         _connect(settings, folder)
+        _restore_sigterm(handler)
         try:
             yield
         finally:
             _let_go()
             ray.shutdown()
+            _restore_sigterm(handler)
+
+
+def _restore_sigterm(handler: object) -> None:
+    """Ray takes the signal for itself when it starts; when it ends, its C++ part drops whatever handler there is, which
+    Python does not notice. A caller's own handler is put back."""
+    if callable(handler) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 _kept: dict[str, list[Any]] = {}  # actors by name, for the length of the session

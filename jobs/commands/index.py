@@ -2,8 +2,7 @@
 
 import asyncio
 import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from corpusmill.estimate import Estimate
-    from corpusmill.run import ProgressEvent
     from corpusmill.settings import Settings
 
     from ..driver import RunOutcome
@@ -59,14 +57,9 @@ def command(
     from ..driver import run_index
     from .progress import display
 
-    with _terminable() as arm, display(console) as show:
-
-        def progress(event: "ProgressEvent") -> None:
-            arm()
-            show(event)
-
+    with _terminable(), display(console) as show:
         outcome = run_index(
-            settings, source=source, index=to, progress=progress, source_id=source_id, estimate=estimate, refit=refit
+            settings, source=source, index=to, progress=show, source_id=source_id, estimate=estimate, refit=refit
         )
     if not json:
         _summary(outcome, to, out())
@@ -195,22 +188,14 @@ async def _measured(extra: ModuleType, to: str, settings: "Settings") -> dict[st
 
 
 @contextmanager
-def _terminable() -> Iterator[Callable[[], None]]:
-    """SIGTERM ends the run as Ctrl-C does, so that engines are stopped and the run's state is written.
-
-    Yields what arms the handler again: Ray installs one of its own, which aborts the process, when it starts.
-    """
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the run as Ctrl-C does, so that engines are stopped and the run's state is written."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    def arm() -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, stop)
-
-    before = signal.getsignal(signal.SIGTERM)
-    arm()
+    before = signal.signal(signal.SIGTERM, stop)
     try:
-        yield arm
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -20,8 +20,9 @@ PLAIN_EVERY_S = 5.0
 QUIET_S = 30.0  # how often a line is repeated while nothing moves
 BASIS_S = 10.0  # how long a stage must have moved, and
 BASIS_STEPS = 5  # how often, before the time left is told
-WINDOW_S = (30.0, 600.0)  # the rate is that of the last half of the stage's time, within these bounds
-CALM_S = 15.0  # the time left may change by a factor of e in this time, beside running down
+WINDOW_S = (30.0, 600.0)  # the rate is that of the last half of the stage's time, within these bounds, and
+WINDOW_UNITS = 30  # of so many units at least: documents are of all sizes
+CALM_S = 30.0  # the time left may change by a factor of e in this time, beside running down
 
 
 @dataclass
@@ -53,7 +54,9 @@ class StageClock:
             if not self.seen or now - self.seen[-1][0] >= 1.0:
                 self.seen.append((now, event.done))
             window = min(max((now - self.begun) / 2, WINDOW_S[0]), WINDOW_S[1])
-            while len(self.seen) > 2 and now - self.seen[1][0] >= window:
+            while (
+                len(self.seen) > 2 and now - self.seen[1][0] >= window and event.done - self.seen[1][1] >= WINDOW_UNITS
+            ):
                 self.seen.popleft()
         self.last = event
 

@@ -92,9 +92,18 @@ def test_the_time_left_does_not_jump(paces: list[int], start: int) -> None:
 
 
 def test_a_lasting_change_of_pace_is_told() -> None:
-    told = dict(run_of(lambda second: 100 if second < 100 else 10, 240, 20_000))
+    told = dict(run_of(lambda second: 100 if second < 100 else 10, 300, 20_000))
     assert told[99] == pytest.approx(100, rel=0.1)
-    assert told[220] == pytest.approx((20_000 - 100 * 100 - 120 * 10) / 10, rel=0.1)
+    assert told[280] == pytest.approx((20_000 - 100 * 100 - 180 * 10) / 10, rel=0.1)
+
+
+def test_documents_of_all_sizes_leave_a_usable_estimate() -> None:
+    """A few documents take half of the time: small ones are done in bursts, and nothing is done for a minute and more."""
+    done_at = {1: 5, 9: 18, 17: 24, 22: 54, 25: 78, 32: 168, 40: 174, 42: 222, 50: 246, 52: 276, 59: 282, 60: 312}
+    done = [max((count for count, at in done_at.items() if at <= second), default=0) for second in range(342)]
+    told = run_of(lambda second: done[second] - (done[second - 1] if second else 0), 342, 61)
+    for second, left in told[80:300]:
+        assert left is not None and (342 - second) / 3 < left < (342 - second) * 3, (second, left)
 
 
 def test_messages_are_printed_at_once() -> None:
