@@ -118,7 +118,7 @@ def _preview(settings: "Settings", source: str, to: str, console: "Console") -> 
 def _models(settings: "Settings") -> str:
     models = settings.models
     roles = {role: models.of(role) for role in ("extract", "summarise", "plan", "answer")}
-    names = {role: m.model or "embedded rules (no model is called)" for role, m in roles.items()}
+    names = {role: m.model or "embedded rules (no language model)" for role, m in roles.items()}
     distinct = sorted(set(names.values()))
     said = distinct[0] if len(distinct) == 1 else ", ".join(f"{role}: {name}" for role, name in names.items())
     return f"model {said}; embedder {settings.embedder.model or settings.embedder.backend}"

@@ -50,10 +50,11 @@ def command(
         console.print(f"{store.uri}: nothing published yet")
     else:
         c = manifest.counts
+        partial = f" ({number(c.partial)} of them partial)" if c.partial else ""
         console.print(f"{store.uri}: snapshot {manifest.number}, digest {manifest.digest}, {manifest.created}")
         console.print(
-            f"  {number(c.documents)} documents: {number(c.indexed)} indexed, {number(c.partial)} of them partial, "
-            f"{number(c.empty)} empty, {number(c.quarantined)} quarantined"
+            f"  {number(c.documents)} documents: {number(c.indexed)} indexed{partial}, {number(c.empty)} empty, "
+            f"{number(c.quarantined)} quarantined"
         )
         console.print(f"  methods: {', '.join(method.name for method in manifest.methods)}")
     if state is not None:
@@ -62,6 +63,8 @@ def command(
 
 def told(state: "RunState", now: datetime) -> str:
     """How a run stands, for people."""
+    if state.status in ("published", "unchanged") and state.message:
+        return state.message
     if state.status != "running":
         return f"{state.status}{f': {state.message}' if state.message else ''}"
     of = f" {number(state.done)}/{number(state.total)}" if state.total else ""

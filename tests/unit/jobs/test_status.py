@@ -1,7 +1,6 @@
 """How a run stands: running, silent, killed, stopped by a failure; told on its own host and from another."""
 
 import json
-import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -79,4 +78,5 @@ def test_a_finished_run_is_told_by_its_message() -> None:
     done = state(9000, gone()).model_copy(update={"status": "failed", "message": "the disk is full"})
     assert told(done, NOW) == "failed: the disk is full"
     assert not is_running(done, NOW)
-    assert os.getpid() == this_process().pid
+    published = done.model_copy(update={"status": "published", "message": "published snapshot 4"})
+    assert told(published, NOW) == "published snapshot 4"
