@@ -58,19 +58,29 @@ class ContextRetriever:
         rankings = [
             self.scorer.rank(wording, vector, scope, mode) for wording, vector in zip(wordings, vectors, strict=True)
         ]
-        orders = [sorted(scores, key=lambda unit: (-scores[unit], unit))[: own.pool] for scores in rankings]
-        fused = rrf(orders, own.rrf_k)[: own.pool] if len(orders) > 1 else [(u, rankings[0][u]) for u in orders[0]]
+        orders = [self._first(sorted(scores, key=lambda unit: (-scores[unit], unit)), own.pool) for scores in rankings]
+        fused = dict(rrf(orders, own.rrf_k)) if len(orders) > 1 else {unit: rankings[0][unit] for unit in orders[0]}
         searched = time.perf_counter()
-        evidence = [self._evidence(unit, score, scope) for unit, score in fused]
+        evidence = [self._evidence(unit, fused[unit], scope) for unit in self._first(list(fused), own.pool)]
         if own.rerank and mode == "hybrid" and evidence:
             evidence = await self._reranked(short, evidence)
-            calls += self._models.reranker.calls(len(fused))
+            calls += self._models.reranker.calls(len(evidence))
         timings = {
             "wordings": expanded - started,
             "search": searched - expanded,
             "rerank": time.perf_counter() - searched,
         }
-        return Retrieval(tuple(evidence[: own.top]), timings, calls)
+        kinds = [(piece.kind, place) for place, piece in enumerate(evidence)]
+        kept = tuple(evidence[place] for _, place in self._first(kinds, own.top))
+        return Retrieval(kept, timings, calls)
+
+    def _first(self, ranked: Sequence[Unit], count: int) -> list[Unit]:
+        """The head of a ranking: `count` passages with the other units among them, or `count` units of any kind."""
+        if self.settings.slots == "shared":
+            return list(ranked[:count])
+        passages = [place for place, (kind, _) in enumerate(ranked) if kind == "passage"]
+        end = passages[count - 1] + 1 if len(passages) >= count else len(ranked)
+        return list(ranked[:end])
 
     @property
     def scorer(self) -> Scorer:

@@ -46,6 +46,8 @@ class ContextSettings(Frozen):
     reformulations: Literal["auto", "always", "never"] = "auto"  # auto: where a language model makes them
     candidates: int = Field(100, ge=1)  # that each part of the score puts forward
     pool: int = Field(25, ge=1)  # of each ranking and of their fusion
+    # `apart`: pool and top count passages, and a summary or bridge takes no passage's place; `shared`: all compete
+    slots: Literal["apart", "shared"] = "apart"
     rrf_k: int = Field(60, ge=1)
     rerank: bool = True
     top: int = Field(12, ge=1)
