@@ -64,7 +64,7 @@ class _Commands(TyperGroup):
             _tell(ctx, type(error).__name__, str(error), error.exit_code)
             raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit raises again
+            _close_stdout()
             raise typer.Exit(BROKEN_PIPE) from None
         except KeyboardInterrupt:
             message = "interrupted; sealed work is kept, the same command resumes"
@@ -86,7 +86,15 @@ class _Commands(TyperGroup):
 def _tell(ctx: Any, kind: str, message: str, code: int) -> None:
     """The error as the command's one JSON value, where one was asked for."""
     if ctx.meta.get(_JSON):
-        emit({"error": {"type": kind, "message": message, "exit_code": code}})
+        try:
+            emit({"error": {"type": kind, "message": message, "exit_code": code}})
+        except BrokenPipeError:  # nobody reads it; the message is on stderr
+            _close_stdout()
+
+
+def _close_stdout() -> None:
+    """After its reader has gone, or the flush at exit raises again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _tell_misuse(ctx: Any, error: Exception) -> None:

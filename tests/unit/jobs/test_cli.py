@@ -235,6 +235,13 @@ def test_a_closed_pipe_is_no_error(index: str) -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.returncode in (0, 141)
     assert "Traceback" not in done.stderr and "Broken" not in done.stderr
+    program = (
+        f"import sys; sys.stdin.read(); from corpusmill_jobs.cli import main; sys.argv[1:] = {['show', index, '?']!r}"
+    )
+    failing = f"""echo | ({sys.executable} -c "{program} + ['--json']; main()"; echo $? >&2) | true"""
+    done = subprocess.run(["bash", "-c", failing], capture_output=True, text=True, timeout=60)
+    assert "no document '?'" in done.stderr and done.stderr.split()[-1] == "2", done.stderr
+    assert "Traceback" not in done.stderr and "Broken" not in done.stderr
 
 
 def test_reading_commands_import_no_engine(index: str) -> None:
