@@ -131,9 +131,7 @@ def _best(walks: np.ndarray) -> int:
 
 def show(made: Mapping[str, Recalls]) -> None:
     place = GRID.index(shipped())
-    print(
-        f"\nthe walk's parameters {dict(shipped()._asdict())}, of a grid of {len(GRID)}; first {MOST} questions of a set"
-    )
+    print(f"\nthe walk's parameters {dict(shipped()._asdict())}, of a grid of {len(GRID)}; {MOST} questions a set")
     print(f"  {'':17} questions  dense  fused  shipped  best on all  best on the other half")
     for name, own in made.items():
         means = own.walks.mean(axis=1)
