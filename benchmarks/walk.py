@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.retrieval import DataSet, Rows
     from corpusmill.methods.flexstructrag.retriever import Found
 
-MOST = 300  # questions of a set
+MOST = 200  # questions of a set
 SPLITS = 50
 SEED = 0
 
@@ -31,12 +31,12 @@ class Walk(NamedTuple):
     seeds: int
     restart: float
     passages: float
-    named: float
+    same_name: float
     head: int
 
 
 GRID = tuple(
-    Walk(*values) for values in product((3, 5, 10), (0.3, 0.5, 0.7), (0.1, 0.2, 0.4), (0.0, 0.2, 0.5), (0, 1, 2))
+    Walk(*values) for values in product((3, 5, 10), (0.3, 0.5, 0.7), (0.1, 0.2, 0.4), (0.0, 0.5, 1.0), (0, 1, 2))
 )
 
 
@@ -45,7 +45,7 @@ def shipped() -> Walk:
         diffusion.SEED_STATEMENTS,
         diffusion.RESTART,
         diffusion.PASSAGE_MASS,
-        diffusion.NAMED_MASS,
+        diffusion.SAME_NAME,
         retriever.KEPT_HEAD,
     )
 
@@ -53,7 +53,7 @@ def shipped() -> Walk:
 @contextmanager
 def walking(walk: Walk) -> Iterator[None]:
     """The module's parameters set to those of `walk`."""
-    names = ("SEED_STATEMENTS", "RESTART", "PASSAGE_MASS", "NAMED_MASS")
+    names = ("SEED_STATEMENTS", "RESTART", "PASSAGE_MASS", "SAME_NAME")
     before = {name: getattr(diffusion, name) for name in names}
     try:
         for name, value in zip(names, walk[:4], strict=True):
@@ -131,7 +131,7 @@ def _best(walks: np.ndarray) -> int:
 
 def show(made: Mapping[str, Recalls]) -> None:
     place = GRID.index(shipped())
-    print(f"\nthe walk's parameters {dict(shipped()._asdict())}, of a grid of {len(GRID)}; {MOST} questions a set")
+    print(f"\nthe walk as shipped, {dict(shipped()._asdict())}, in a grid of {len(GRID)}; {MOST} questions a set")
     print(f"  {'':17} questions  dense  fused  shipped  best on all  best on the other half")
     for name, own in made.items():
         means = own.walks.mean(axis=1)

@@ -98,6 +98,20 @@ def test_the_walk_reaches_a_passage_that_shares_an_entity(retriever: FlexRetriev
     assert all(ranked.get(row, 0.0) < ranked[harbour] for row in unrelated)
 
 
+def test_the_walk_passes_between_entities_of_one_name_that_the_merge_kept_apart(
+    retriever: FlexRetriever, snapshot: MemorySnapshot, models: RunModels
+) -> None:
+    """The merge joins entities whose texts are alike; a walk that only ranks goes by their name as well."""
+    members = snapshot.tables["entity_members"]
+    own = [f"{row['entity_id']} {row['text_hash']}" for row in members.to_pylist()]
+    apart = members.set_column(members.schema.get_field_index("entity_id"), "entity_id", pa.array(own, pa.string()))
+    split = FlexRetriever(SETTINGS, replace(snapshot, tables={**snapshot.tables, "entity_members": apart}), models)
+    found = asyncio.run(retriever.find("Where was Steve Jobs born?", "hybrid"))
+    born = [(unit, score) for _, unit, score in found.hyperedges]
+    assert len(set(own)) > len(set(members.column("entity_id").to_pylist()))
+    assert split.graph.rank(born, (), {}) == pytest.approx(retriever.graph.rank(born, (), {}))
+
+
 def test_a_walk_with_nothing_to_start_from_is_empty(retriever: FlexRetriever) -> None:
     assert retriever.graph.rank((), (), {}) == {}
     assert retriever.graph.rank((), ("no such entity",), {}) == {}
