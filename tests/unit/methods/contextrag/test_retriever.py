@@ -126,10 +126,19 @@ def paths(snapshot: MemorySnapshot, piece) -> set[str]:
 
 def test_passages_of_the_subject_come_first(snapshot, models):
     found = ask(retriever(snapshot, models)).evidence
-    assert len(found) == OWN.top
     passages = [piece for piece in found if piece.kind == "passage"]
+    assert len(passages) == OWN.top
     assert all(path.startswith("music/") for piece in passages[:3] for path in paths(snapshot, piece))
     assert [piece.score for piece in found] == sorted((piece.score for piece in found), reverse=True)
+
+
+def test_units_of_structure_take_no_passages_place_unless_told_to(snapshot, models):
+    apart = ask(retriever(snapshot, models, bridge_boost=50.0)).evidence
+    plain = ask(retriever(snapshot, models, bridge_boost=0.01, summary_boost=0.01)).evidence
+    shared = ask(retriever(snapshot, models, bridge_boost=50.0, slots="shared")).evidence
+    passages = [[piece.id for piece in found if piece.kind == "passage"] for found in (apart, plain, shared)]
+    assert passages[0] == passages[1] and len(apart) > OWN.top
+    assert len(shared) == OWN.top and len(passages[2]) < OWN.top
 
 
 def test_the_fast_mode_asks_no_model(snapshot, models):
@@ -244,9 +253,9 @@ def test_answers_come_from_a_reranked_order_where_a_reranker_is_set(snapshot, mo
         reranker = Reversed()
         language_model = models.language_model
 
-    plain = ask(retriever(snapshot, models, rerank=False), mode="hybrid").evidence
-    found = ask(retriever(snapshot, WithReranker(), top=20), mode="hybrid")
+    plain = ask(retriever(snapshot, models, rerank=False, slots="shared"), mode="hybrid").evidence
+    found = ask(retriever(snapshot, WithReranker(), top=20, slots="shared"), mode="hybrid")
     assert found.calls == 1
-    full = ask(retriever(snapshot, models, rerank=False, top=20), mode="hybrid").evidence
+    full = ask(retriever(snapshot, models, rerank=False, top=20, slots="shared"), mode="hybrid").evidence
     assert [piece.id for piece in found.evidence] == [piece.id for piece in reversed(full)]
     assert [piece.id for piece in full[: OWN.top]] == [piece.id for piece in plain]
