@@ -13,7 +13,7 @@ from corpusmill.store.manifest import Manifest
 from corpusmill.store.objects import open_store
 from tests.integration.conftest import APPLE, OTHERS, Ran, corpusmill, write_corpus
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]  # six runs of the command line
 
 PACKAGE = Path(__file__).parent.parent / "toy_method"
 PINNED = {"toy_vocabulary", "toy_weights"}  # the fitted table, and the one that is made with it
@@ -22,6 +22,7 @@ EDITED = {
     "new.md": "Marie Curie was born in Warsaw. Marie Curie won the Nobel Prize for the discovery of radium.",
     "notes/two/readme.md": "# Bridges\n\nThe Golden Gate Bridge in San Francisco opened in 1937. Charles Ellis drew it.",
 }
+QUESTION = "When did the Golden Gate Bridge in San Francisco open?"
 SEAM = {
     "corpusmill.steps",
     "corpusmill.methods.protocol",
@@ -69,14 +70,20 @@ def shell(tmp_path_factory: pytest.TempPathFactory, installed: str) -> Shell:
     return made
 
 
+@pytest.fixture(scope="module")
+def first(shell: Shell) -> dict:
+    """The result of the first run."""
+    return shell.make()
+
+
 def manifest(index: str) -> Manifest:
     found = current(open_store(index))
     assert found is not None
     return found
 
 
-def digests(index: str) -> Mapping[str, tuple[int, str]]:
-    return {table.name: (table.rows, table.digest) for table in manifest(index).tables}
+def digests(found: Manifest) -> Mapping[str, tuple[int, str]]:
+    return {table.name: (table.rows, table.digest) for table in found.tables}
 
 
 def test_the_method_is_small_and_uses_the_seam_alone() -> None:
@@ -90,12 +97,11 @@ def test_the_method_is_small_and_uses_the_seam_alone() -> None:
     assert used - ours == {"re", "pyarrow"}
 
 
-def test_a_third_package_is_indexed_updated_refitted_and_queried(shell: Shell, tmp_path: Path) -> None:
+def test_a_third_package_is_indexed_updated_refitted_and_queried(shell: Shell, first: dict, tmp_path: Path) -> None:
     listed = {method["name"]: method for method in shell.run("methods", "--json").json["methods"]}
     assert listed["toy"]["modes"] == ["terms"]
-    first = shell.make()
     assert (first["new"], first["calls"], first["documents"]["new"]) == (True, 0, len(APPLE) + len(OTHERS))
-    before = digests(shell.index)
+    before = digests(manifest(shell.index))
     assert before["toy_vocabulary"][0] == 60 and before["toy_weights"][0] == 60
     assert before["toy_counts"][0] > 60 and before["toy_terms"][0] > before["toy_counts"][0]
 
@@ -107,42 +113,37 @@ def test_a_third_package_is_indexed_updated_refitted_and_queried(shell: Shell, t
     updated = shell.make()
     counts = updated["documents"]
     assert (counts["new"], counts["changed"], counts["deleted"]) == (1, 2, 1)
-    after = digests(shell.index)
+    after = digests(manifest(shell.index))
     assert after["toy_vocabulary"] == before["toy_vocabulary"]  # pinned, though what it was fitted on has changed
     assert after["toy_counts"] != before["toy_counts"] and after["toy_weights"] != before["toy_weights"]
 
     rebuilt_at = str(tmp_path / "rebuilt")
     rebuilt = shell.make(to=rebuilt_at)
-    fresh = digests(rebuilt_at)
+    fresh = digests(manifest(rebuilt_at))
     assert {name for name in after if after[name] != fresh[name]} == PINNED  # equal up to the pinned fit
 
     refitted = shell.make("--refit")
     assert (refitted["new"], refitted["digest"]) == (True, rebuilt["digest"])
-    assert digests(shell.index) == fresh
+    assert digests(manifest(shell.index)) == fresh
     assert shell.run("verify", shell.index, "--json").json == {"ok": True, "problems": []}
 
-    question = "When did the Golden Gate Bridge in San Francisco open?"
-    answer = shell.run("query", shell.index, question, "--method", "toy", "--json").json
+    answer = shell.run("query", shell.index, QUESTION, "--method", "toy", "--json").json
     assert (answer["method"], answer["mode"]) == ("toy", "terms")
     assert answer["evidence"][0]["sources"][0]["uri"].endswith("notes/two/readme.md")
     assert "1937" in answer["answer"] and answer["citations"][0]["uri"].endswith("notes/two/readme.md")
 
 
-def test_a_second_method_on_the_index_shares_its_chunks(shell: Shell) -> None:
-    """After the test above: the chunks that one method made are the other's, to the segment."""
+def test_a_second_method_on_the_index_shares_its_chunks(shell: Shell, first: dict) -> None:
+    """The chunks that one method made are the other's, to the segment; the first one's tables stay as they are."""
+    assert first["new"]
     before = manifest(shell.index)
-    shell.make(method="flexstructrag")
+    shell.make(method="bm25")
     after = manifest(shell.index)
-    assert {method.name for method in after.methods} == {"flexstructrag", "toy"}
+    assert {method.name for method in after.methods} == {"bm25", "toy"}
     assert [a for a in after.artifacts if a.step == "chunks"] == [a for a in before.artifacts if a.step == "chunks"]
     table = after.table("chunks")
-    assert (table.digest, set(table.methods)) == (before.table("chunks").digest, {"flexstructrag", "toy"})
-    kept = digests(shell.index)
-    assert {name: kept[name] for name in digests_of(before)} == digests_of(before)
-    for method in ("toy", "flexstructrag"):
-        found = shell.run("query", shell.index, "Where was Marie Curie born?", "--method", method, "--json").json
-        assert found["method"] == method and "Warsaw" in found["answer"]
-
-
-def digests_of(found: Manifest) -> Mapping[str, tuple[int, str]]:
-    return {table.name: (table.rows, table.digest) for table in found.tables}
+    assert (table.digest, set(table.methods)) == (before.table("chunks").digest, {"bm25", "toy"})
+    assert digests(before).items() <= digests(after).items()
+    for method in ("toy", "bm25"):
+        found = shell.run("query", shell.index, QUESTION, "--method", method, "--json").json
+        assert found["method"] == method and "1937" in found["answer"]
