@@ -1,11 +1,8 @@
 """The run's driver: plan, build, merge, index, publish; each stage in its engine, joined by the store."""
 
-import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from corpusmill import __version__
@@ -19,22 +16,21 @@ from corpusmill.errors import (
 )
 from corpusmill.estimate import Estimate
 from corpusmill.planning import method_entries, resolved_plan, result_fingerprint, stages, take_over, with_methods
-from corpusmill.processes import this_process
 from corpusmill.run import IngestResult, PlanCounts, Progress, ProgressEvent, RunSpec
 from corpusmill.settings import Settings
 from corpusmill.sources.listing import Source
-from corpusmill.steps import AnyStep, BuildStep, CorpusStep, DocumentStep, MapStep, ResolvedPlan
+from corpusmill.steps import AnyStep, BuildStep, CorpusStep, DocumentStep, MapStep
 from corpusmill.store.commit import Published, current, publish
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import Costs, Manifest
 from corpusmill.store.objects import ObjectStore, open_store
-from corpusmill.store.runs import RunFiles, RunState, RunStatus, now
+from corpusmill.store.runs import RunFiles
 from corpusmill.temporary import run_folder
 
 from .launch import SparkStages
+from .running import Run
 
 MAX_COMMIT_ROUNDS = 5
-HEARTBEAT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -64,77 +60,6 @@ class RunOutcome:
     def exit_code(self) -> int:
         """0 where nothing was published: that partial and quarantined documents stand as they were is no news."""
         return 5 if self.new and (self.partial or self.quarantined or self.failed_parts) else 0
-
-
-@dataclass
-class _Run:
-    """The state of one run, passed along its stages."""
-
-    spec: RunSpec
-    store: ObjectStore
-    files: RunFiles
-    plan: ResolvedPlan
-    parent: Manifest | None
-    progress: Progress
-    started: float = field(default_factory=time.monotonic)
-    seconds: dict[str, float] = field(default_factory=dict)
-    state: RunState | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)  # of `state` and its file
-    carried: Costs = field(default_factory=Costs)  # what rounds that lost the race for the commit have cost
-    spent: Costs = field(default_factory=Costs)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        begin = time.monotonic()
-        self.say(status="running", stage=name)
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - begin
-
-    def say(self, *, status: RunStatus, stage: str, message: str | None = None, snapshot: int | None = None) -> None:
-        with self.lock:
-            self.state = RunState(
-                run=self.spec.run,
-                status=status,
-                stage=stage,
-                started=self.state.started if self.state else now(),
-                heartbeat=now(),
-                source=self.spec.source,
-                snapshot=snapshot,
-                message=message,
-                process=this_process(),
-            )
-            self.files.put_state(self.state)
-
-    def report(self, event: ProgressEvent) -> None:
-        """Pass an event on, and keep how far the stage is for the next heartbeat."""
-        self.progress(event)
-        with self.lock:
-            if self.state is not None:
-                how_far = {"stage": event.stage, "done": event.done, "total": event.total}
-                self.state = self.state.model_copy(update=how_far)
-
-    @contextmanager
-    def beating(self) -> Iterator[None]:
-        """Renew the heartbeat within the block, also where a stage has nothing to report for long."""
-        over = threading.Event()
-        thread = threading.Thread(target=self._beat, args=(over,), name="heartbeat", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-
-    def _beat(self, over: threading.Event) -> None:
-        while not over.wait(HEARTBEAT_S):
-            with self.lock:
-                if self.state is None or self.state.status != "running":
-                    continue
-                self.state = self.state.model_copy(update={"heartbeat": now()})
-                with suppress(StoreUnavailableError):  # if it lasts, the run's own writes will tell
-                    self.files.put_state(self.state)
 
 
 def run_index(
@@ -186,7 +111,7 @@ def _run_index(
     raise RunFailedError(f"gave up publishing to {index} after {MAX_COMMIT_ROUNDS} conflicts with other runs")
 
 
-def _say_failed(run: _Run, error: BaseException) -> None:
+def _say_failed(run: Run, error: BaseException) -> None:
     stage = run.state.stage if run.state else ""
     message = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
     try:
@@ -203,7 +128,7 @@ def _prepare(
     progress: Progress,
     carried: Costs,
     refit: bool,
-) -> _Run:
+) -> Run:
     parent = current(store)
     settings = with_methods(settings, [m.name for m in parent.methods] if parent else [])
     plan = resolved_plan(settings)
@@ -220,15 +145,15 @@ def _prepare(
     )
     files = RunFiles(store, name)
     files.put_spec(spec)
-    return _Run(spec, store, files, plan, parent, progress, carried=carried)
+    return Run(spec, store, files, plan, parent, progress, carried=carried)
 
 
-def _run(run: _Run, estimate: Estimate | None) -> RunOutcome:
+def _run(run: Run, estimate: Estimate | None) -> RunOutcome:
     with SparkStages(run.spec, run.report) as spark:
         return _run_with(run, spark, estimate)
 
 
-def _run_with(run: _Run, spark: SparkStages, estimate: Estimate | None) -> RunOutcome:
+def _run_with(run: Run, spark: SparkStages, estimate: Estimate | None) -> RunOutcome:
     with run.stage("ingest"):
         spark.run("ingest")
     ingest = run.files.ingest()
@@ -242,7 +167,7 @@ def _run_with(run: _Run, spark: SparkStages, estimate: Estimate | None) -> RunOu
     return _finish(run, ingest, draft, published, estimate)
 
 
-def _announce(run: _Run, ingest: IngestResult) -> None:
+def _announce(run: Run, ingest: IngestResult) -> None:
     run.report(ProgressEvent("plan", 1, 1, message=plan_text(ingest)))
 
 
@@ -257,7 +182,7 @@ def plan_text(ingest: IngestResult) -> str:
     return f"plan: {', '.join(f'{n:,} {name}' for name, n in happened.items())}{among}; {texts}"
 
 
-def _refuse_too_many_failures(run: _Run, ingest: IngestResult) -> None:
+def _refuse_too_many_failures(run: Run, ingest: IngestResult) -> None:
     total = ingest.draft.counts.documents
     limit = run.spec.settings.run.max_failed_fraction
     failed = ingest.counts.quarantined
@@ -271,7 +196,7 @@ def _refuse_too_many_failures(run: _Run, ingest: IngestResult) -> None:
         )
 
 
-def _reasons(run: _Run, draft: Draft, most: int = 3) -> list[str]:
+def _reasons(run: Run, draft: Draft, most: int = 3) -> list[str]:
     from corpusmill.store.tables import read_table_file
 
     found: list[str] = []
@@ -284,7 +209,7 @@ def _reasons(run: _Run, draft: Draft, most: int = 3) -> list[str]:
     return found[:most]
 
 
-def _nothing_to_do(run: _Run, ingest: IngestResult) -> bool:
+def _nothing_to_do(run: Run, ingest: IngestResult) -> bool:
     if run.parent is None or ingest.todo_texts or run.parent.map_failures or run.spec.refit:
         return False
     documents = next(t for t in ingest.draft.tables if t.name == "documents")
@@ -295,7 +220,7 @@ def _nothing_to_do(run: _Run, ingest: IngestResult) -> bool:
     ) and run.parent.config_fingerprint == result_fingerprint(run.spec.settings, run.plan)
 
 
-def _unchanged(run: _Run, ingest: IngestResult) -> RunOutcome:
+def _unchanged(run: Run, ingest: IngestResult) -> RunOutcome:
     parent = run.parent
     assert parent is not None
     message = f"nothing changed since snapshot {parent.number}: no model was called and nothing was published"
@@ -303,7 +228,7 @@ def _unchanged(run: _Run, ingest: IngestResult) -> RunOutcome:
     return _outcome(run, ingest, parent, new=False, message=message, costs_of=Draft(), report_key=None)
 
 
-def _build(run: _Run, spark: SparkStages, ingest: IngestResult) -> Draft:
+def _build(run: Run, spark: SparkStages, ingest: IngestResult) -> Draft:
     from ray_actors.builder import build
     from ray_actors.cluster import ray_session
 
@@ -319,7 +244,7 @@ def _build(run: _Run, spark: SparkStages, ingest: IngestResult) -> Draft:
     return draft
 
 
-def _run_group(run: _Run, spark: SparkStages, draft: Draft, group: tuple[AnyStep, ...]) -> Draft:
+def _run_group(run: Run, spark: SparkStages, draft: Draft, group: tuple[AnyStep, ...]) -> Draft:
     from ray_actors.indexing import run_build
     from ray_actors.mapping import run_map
 
@@ -334,7 +259,7 @@ def _run_group(run: _Run, spark: SparkStages, draft: Draft, group: tuple[AnyStep
         return runner(run.spec, draft, step.name, run.report)
 
 
-def _corpus(run: _Run, spark: SparkStages, draft: Draft, steps: tuple[str, ...]) -> Draft:
+def _corpus(run: Run, spark: SparkStages, draft: Draft, steps: tuple[str, ...]) -> Draft:
     """The corpus steps as a Spark application; a second one with GraphFrames where the pairs pass the bound."""
     run.files.put_draft(draft)
     try:
@@ -352,7 +277,7 @@ def _corpus(run: _Run, spark: SparkStages, draft: Draft, steps: tuple[str, ...])
     return run.files.draft()
 
 
-def _publish(run: _Run, draft: Draft) -> Published:
+def _publish(run: Run, draft: Draft) -> Published:
     from corpusmill.models.factory import embedder_dim, model_fingerprints
 
     settings = run.spec.settings
@@ -374,7 +299,7 @@ def _publish(run: _Run, draft: Draft) -> Published:
 
 
 def _finish(
-    run: _Run, ingest: IngestResult, draft: Draft, published: Published, estimate: Estimate | None
+    run: Run, ingest: IngestResult, draft: Draft, published: Published, estimate: Estimate | None
 ) -> RunOutcome:
     """Say that it is published before anything else may fail: from here on the index has changed."""
     manifest = published.manifest
@@ -397,7 +322,7 @@ def _finish(
     return _outcome(run, ingest, manifest, new=published.new, message=message, costs_of=draft, report_key=report_key)
 
 
-def _report(run: _Run, ingest: IngestResult, draft: Draft, manifest: Manifest, estimate: Estimate | None) -> str:
+def _report(run: Run, ingest: IngestResult, draft: Draft, manifest: Manifest, estimate: Estimate | None) -> str:
     from corpusmill.report.page import RunFacts, render_report
     from corpusmill.store.view import SnapshotView
 
@@ -416,7 +341,7 @@ def _report(run: _Run, ingest: IngestResult, draft: Draft, manifest: Manifest, e
 
 
 def _outcome(
-    run: _Run,
+    run: Run,
     ingest: IngestResult,
     manifest: Manifest,
     *,

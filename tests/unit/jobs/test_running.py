@@ -1,10 +1,10 @@
-"""The driver's parts that need no engine: signs of life."""
+"""Signs of life of a run under way."""
 
 import threading
 from pathlib import Path
 
 import pytest
-from corpusmill_jobs import driver
+from corpusmill_jobs import running
 
 from corpusmill.errors import StoreUnavailableError
 from corpusmill.processes import this_process
@@ -33,15 +33,15 @@ class Counted(RunFiles):
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> driver._Run:
-    monkeypatch.setattr(driver, "HEARTBEAT_S", 0.01)
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> running.Run:
+    monkeypatch.setattr(running, "HEARTBEAT_S", 0.01)
     spec = RunSpec(run="run-1", index=str(tmp_path), source=None, source_id="memory", settings=Settings())
     files = Counted(tmp_path)
     plan = resolve((), ModelFingerprints({}, "hash"))
-    return driver._Run(spec, open_store(str(tmp_path)), files, plan, None, silent)
+    return running.Run(spec, open_store(str(tmp_path)), files, plan, None, silent)
 
 
-def beats(run: driver._Run, count: int) -> list[RunState]:
+def beats(run: running.Run, count: int) -> list[RunState]:
     files = run.files
     assert isinstance(files, Counted)
     before = len(files.states)
@@ -51,7 +51,7 @@ def beats(run: driver._Run, count: int) -> list[RunState]:
     return files.states
 
 
-def test_a_stage_that_reports_nothing_still_gives_signs_of_life(run: driver._Run) -> None:
+def test_a_stage_that_reports_nothing_still_gives_signs_of_life(run: running.Run) -> None:
     run.say(status="running", stage="build")
     with run.beating():
         run.report(ProgressEvent("build", 3, 9))
@@ -61,7 +61,7 @@ def test_a_stage_that_reports_nothing_still_gives_signs_of_life(run: driver._Run
     assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
 
 
-def test_a_beat_that_is_lost_ends_nothing(run: driver._Run) -> None:
+def test_a_beat_that_is_lost_ends_nothing(run: running.Run) -> None:
     run.say(status="running", stage="build")
     assert isinstance(run.files, Counted)
     run.files.broken = 3
@@ -70,7 +70,7 @@ def test_a_beat_that_is_lost_ends_nothing(run: driver._Run) -> None:
     assert run.files.broken == 0
 
 
-def test_what_a_run_came_to_is_not_overwritten_by_a_beat(run: driver._Run) -> None:
+def test_what_a_run_came_to_is_not_overwritten_by_a_beat(run: running.Run) -> None:
     run.say(status="running", stage="publish")
     with run.beating():
         beats(run, 1)
