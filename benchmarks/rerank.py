@@ -14,7 +14,8 @@ in a script that the embedder does not know):
 
 `best` is what a perfect order of the 25 would give. `gain` is the mean difference to the candidates as searched, with
 the 95 % interval of a paired bootstrap over questions (10,000 samples, seeded). `ms` is the wait for one
-question and `CPU ms` what all threads spend on it, nothing of it kept from earlier ones.
+question and `CPU ms` what all threads spend on it, nothing of it kept from earlier ones; with --keep the embedded
+reranker keeps passages that it has encoded (64 MB of them), as a service that answers many questions does.
 """
 
 import argparse
@@ -70,7 +71,8 @@ class Rows:
     """The scores of each row. The embedded rows share one encoding of a question's passages, which `embedded`, the
     first of them, makes anew and is timed with."""
 
-    def __init__(self, configured: Reranker | None) -> None:
+    def __init__(self, configured: Reranker | None, keep: bool) -> None:
+        self._keep = keep
         self._configured = configured
         self._embedded = EmbeddedReranker()
 
@@ -98,8 +100,9 @@ class Rows:
         return parts.words if parts.late is None else parts.late
 
     def forget(self) -> None:
-        """Encoded passages are not kept from one question to the next."""
-        self._embedded.forget()
+        """Encoded passages are not kept from one question to the next, unless asked for."""
+        if not self._keep:
+            self._embedded.forget()
 
 
 async def searched(
@@ -157,7 +160,9 @@ async def measure(data: DataSet, snapshot: MemorySnapshot, models: RunModels, ba
     return out
 
 
-async def run(name: str, questions: int | None, configured: Settings | None, scratch: Path) -> dict[str, object]:
+async def run(
+    name: str, questions: int | None, configured: Settings | None, scratch: Path, keep: bool
+) -> dict[str, object]:
     data = load(name, questions)
     settings = Settings(run=RunSettings(methods=("dense",)))
     embedder = CachedEmbedder(build_embedder(settings.embedder), scratch / "embeddings.sqlite")
@@ -165,7 +170,7 @@ async def run(name: str, questions: int | None, configured: Settings | None, scr
     other = build_models(configured, meter=Meter()) if configured is not None else None
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         snapshot = await index(data.documents, settings, models, Path(folder), no_corpus_step)
-        rows = Rows(None if other is None else other.reranker)
+        rows = Rows(None if other is None else other.reranker, keep)
         for score in rows.all().values():  # models are loaded before anything is timed
             await score("warm up", ["a passage", "another"])
         measured = await measure(data, snapshot, models, settings.embedder.backend, rows)
@@ -197,13 +202,14 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=None)
     parser.add_argument("--config", default=None, help="a configuration whose section `rerank` is measured too")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "corpusmill-benchmarks")
+    parser.add_argument("--keep", action="store_true", help="keep encoded passages between questions")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     arguments.scratch.mkdir(parents=True, exist_ok=True)
     configured = load_settings(arguments.config).settings if arguments.config else None
     results = []
     for name in arguments.sets:
-        results.append(asyncio.run(run(name, arguments.questions, configured, arguments.scratch)))
+        results.append(asyncio.run(run(name, arguments.questions, configured, arguments.scratch, arguments.keep)))
         if not arguments.json:
             show(results[-1])
     if arguments.json:
