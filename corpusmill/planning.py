@@ -41,11 +41,10 @@ def _rank(step: AnyStep) -> int:
 
 
 def with_methods(settings: Settings, names: Iterable[str]) -> Settings:
-    """The settings with these methods added to those of the run: an index keeps the methods it has."""
-    missing = [name for name in names if name not in settings.run.methods]
-    if not missing:
-        return settings
-    run = settings.run.model_copy(update={"methods": (*settings.run.methods, *missing)})
+    """The settings with these methods before those of the run: an index keeps the methods it has, and the first stays
+    the one that answers unless another is asked for."""
+    methods = tuple(dict.fromkeys((*names, *settings.run.methods)))
+    run = settings.run.model_copy(update={"methods": methods})
     return settings.model_copy(update={"run": run})
 
 
