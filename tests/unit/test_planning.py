@@ -9,7 +9,7 @@ import pytest
 from corpusmill.digest import RowsDigest
 from corpusmill.drafting import fitting, table_entry
 from corpusmill.errors import ConfigError
-from corpusmill.planning import made_from, resolved_plan, stages, take_over
+from corpusmill.planning import made_from, resolved_plan, stages, take_over, with_methods
 from corpusmill.settings import RunSettings, Settings
 from corpusmill.steps import AnyStep, BuildStep, MapStep, ResolvedPlan, resolve
 from corpusmill.store.draft import Draft
@@ -162,3 +162,9 @@ def test_rows_of_a_table_have_its_columns_and_no_others() -> None:
         fitting("fit", table, pa.table({"text_hash": ["a"], "more": [1]}))
     with pytest.raises(ValueError, match="repeated"):
         fitting("fit", table, pa.table([pa.array(["a"]), pa.array(["b"])], names=["text_hash", "text_hash"]))
+
+
+def test_a_method_added_to_an_index_comes_after_those_it_has() -> None:
+    asked = Settings(run=RunSettings(methods=("dense", "bm25")))
+    assert with_methods(asked, ["bm25", "contextrag"]).run.methods == ("bm25", "contextrag", "dense")
+    assert with_methods(asked, []).run.methods == ("dense", "bm25")
