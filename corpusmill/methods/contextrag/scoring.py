@@ -185,6 +185,8 @@ def open_scorer(settings: ContextSettings, passages: PassageSearch, snapshot: Sn
 def _open_summaries(snapshot: Snapshot) -> tuple[tuple[Summary, ...], np.ndarray]:
     """The virtual chunks of a snapshot and their vectors, unit length float32 [n, dim]."""
     table = snapshot.table("context_summaries")
+    if not table.num_rows:  # of an empty table no file tells the columns
+        return (), np.zeros((0, 0), np.float32)
     dim = table.schema.field("vector").type.list_size
     vectors = matrix(table.column("vector"), dim)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
