@@ -27,10 +27,13 @@ class ClusteringReplica:
     """The actor's class. Runs in a few threads, so that one long call does not hold up the short ones."""
 
     def __init__(self) -> None:
-        threading.Thread(target=_load_libraries, daemon=True).start()
+        self._loading = threading.Thread(target=_load_libraries, daemon=True)
+        self._loading.start()
 
     def run(self, calls: Sequence[Call]) -> list[np.ndarray | Exception]:
-        """The result of each call, or what it raised."""
+        """The result of each call, or what it raised. No call runs while the libraries load: two threads that import one
+        package at once may each see it half made."""
+        self._loading.join()
         return [_result(call, args) for call, args in calls]
 
 
