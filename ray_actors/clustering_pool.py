@@ -31,8 +31,10 @@ class ClusteringReplica:
         self._loading.start()
 
     def run(self, calls: Sequence[Call]) -> list[np.ndarray | Exception]:
-        """The result of each call, or what it raised. No call runs while the libraries load: two threads that import one
-        package at once may each see it half made."""
+        """The result of each call, or what it raised.
+
+        No call runs while the libraries load: of two threads that import one package at once, one may see it half made.
+        """
         self._loading.join()
         return [_result(call, args) for call, args in calls]
 
