@@ -18,6 +18,7 @@ LEVELS = 4000  # (LEVELS + sqrt(d) / 2)**2 < 2**24 up to 36,000 dimensions
 SCORE_ONE = 10_000
 _TO_SCORE = np.float32(SCORE_ONE / LEVELS**2)
 _NONE = np.float32(-np.inf)
+_QUANTISED_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,17 @@ class Forest:
 
 
 def quantise(vectors: np.ndarray) -> np.ndarray:
-    """int16 [n, d]: unit vectors (float32 [n, d]) on the grid of 1 / LEVELS. Zero vectors stay zero."""
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    scale = LEVELS / np.where(norms > 0, norms, 1.0)
-    return np.rint(vectors * scale[:, None]).astype(np.int16)
+    """int16 [n, d]: unit vectors (float32 [n, d]) on the grid of 1 / LEVELS. Zero vectors stay zero.
+
+    Some rows at a time: in double precision a hub's vectors would take four times the memory of their grid.
+    """
+    grid = np.empty(vectors.shape, dtype=np.int16)
+    for start in range(0, len(vectors), _QUANTISED_ROWS):
+        part = vectors[start : start + _QUANTISED_ROWS]
+        norms = np.sqrt(np.einsum("ij,ij->i", part, part, dtype=np.float64))
+        scale = LEVELS / np.where(norms > 0, norms, 1.0)
+        grid[start : start + _QUANTISED_ROWS] = np.rint(part * scale[:, None])
+    return grid
 
 
 def scores(left: np.ndarray, right: np.ndarray) -> np.ndarray:
