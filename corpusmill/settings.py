@@ -56,6 +56,52 @@ class ChunkSettings(Section):
         return self
 
 
+class VllmSettings(Section):
+    """The engine of a `vllm` back-end and how many replicas of it run. What is None is vLLM's own choice.
+
+    A replica is one engine on one node, with `tensor_parallel_size` GPUs or, with `gpus` 0, on vLLM's CPU build.
+    """
+
+    application: str | None = None  # a Ray Serve application that runs already; by default one is started for the run
+    tensor_parallel_size: int = Field(1, ge=1)
+    gpus: int | None = Field(None, ge=0)  # of a replica: tensor_parallel_size, or 0
+    cpus: float = Field(1.0, ge=0)  # that a replica claims on a cluster
+    min_replicas: int = Field(1, ge=0)
+    max_replicas: int | None = Field(None, ge=1)  # more than min_replicas: as many as the calls in flight ask for
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
+    kv_cache_gb: float | None = Field(None, gt=0)  # instead of what gpu_memory_utilization leaves
+    max_model_len: int | None = Field(None, ge=256)
+    max_num_seqs: int = Field(64, ge=1)
+    max_num_batched_tokens: int | None = Field(None, ge=256)
+    block_size: int | None = Field(None, ge=8)  # tokens; the grain of the prefix cache
+    enable_prefix_caching: bool = True
+    enforce_eager: bool = False
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    quantization: str | None = None
+    revision: str | None = None
+    max_queued_requests: int = Field(4096, ge=1)  # of one worker, beyond what the replicas have taken
+    start_timeout_s: float = Field(1800.0, gt=0)
+    keep_s: float = Field(300.0, ge=0)  # how long an application outlives the last stage that used it
+
+    @model_validator(mode="after")
+    def _fitting(self) -> "VllmSettings":
+        if self.gpus not in (None, 0, self.tensor_parallel_size):
+            raise ValueError(
+                f"gpus ({self.gpus}) must be tensor_parallel_size ({self.tensor_parallel_size}), or 0 for the CPU"
+            )
+        if self.max_replicas is not None and self.max_replicas < self.min_replicas:
+            raise ValueError(f"max_replicas ({self.max_replicas}) is less than min_replicas ({self.min_replicas})")
+        return self
+
+    @property
+    def gpus_per_replica(self) -> int:
+        return self.tensor_parallel_size if self.gpus is None else self.gpus
+
+    @property
+    def most_replicas(self) -> int:
+        return self.max_replicas or max(1, self.min_replicas)
+
+
 class ModelSettings(Section):
     """One language model. `api_key_env` names the environment variable that holds the key; keys are never stored."""
 
@@ -63,6 +109,7 @@ class ModelSettings(Section):
     model: str | None = None
     base_url: str | None = None
     api_key_env: str | None = "OPENAI_API_KEY"
+    vllm: VllmSettings = VllmSettings()
     temperature: float = Field(0.0, ge=0, le=2)
     seed: int | None = 0
     structured: Literal["json_schema", "json_object", "prompt"] = "json_schema"

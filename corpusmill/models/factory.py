@@ -20,7 +20,7 @@ from corpusmill.models.limits import Gate, GatedModel, RateLimitedModel
 from corpusmill.models.metered import Meter, MeteredEmbedder, MeteredModel
 from corpusmill.models.rerank import build_reranker
 from corpusmill.models.retrying import RetryingModel
-from corpusmill.models.structured import StructuredModel
+from corpusmill.models.structured import CompletionBackend, StructuredModel
 from corpusmill.settings import ModelSettings, Settings
 from corpusmill.steps import ModelFingerprints
 
@@ -29,6 +29,12 @@ class ClusterPool(Protocol):
     """Where array functions run; a thread where there is no pool."""
 
     def __call__(self, call: Callable[..., np.ndarray], *args: object) -> Awaitable[np.ndarray]: ...
+
+
+class CompletionsFactory(Protocol):
+    """Makes the client of the pool that serves a model."""
+
+    def __call__(self, settings: ModelSettings) -> CompletionBackend: ...
 
 
 def embedder_dim(settings: Settings) -> int:
@@ -114,10 +120,12 @@ def build_models(
     reranker: Reranker | None = None,
     budget: BudgetLike | None = None,
     calls_in_flight: int | None = None,
+    completions: CompletionsFactory | None = None,
 ) -> RunModels:
     """The models of a run, each wrapped in its middlewares.
 
-    `language_model` and `embedder` replace the configured back-ends (a pool's client, a stub) and are not closed.
+    `language_model` and `embedder` replace the configured back-ends (a pool's client, a stub) and are not closed;
+    `completions` serves the roles whose back-end is `vllm`, each by the pool of its model.
     `budget` may be shared by several processes; by default it is this process's own, of the run's settings.
     `calls_in_flight` bounds the calls of all roles together (default: `ray.calls_in_flight`).
     Raises UsageError on a key that is not there, ConfigError on a back-end that cannot be had.
@@ -131,7 +139,7 @@ def build_models(
         own = settings.models.of(role)
         key = fingerprint(own)
         if key not in made:
-            base = language_model or build_language_model(own, gate.size)
+            base = language_model or build_language_model(own, gate.size, completions)
             free = own.backend == "embedded" and language_model is None
             gated = GatedModel(base, gate, owned=language_model is None)
             made[key] = base if free else _wrap(gated, own, budget, cache)
@@ -150,7 +158,9 @@ def build_models(
     return models
 
 
-def build_language_model(settings: ModelSettings, calls_in_flight: int = 16) -> LanguageModel:
+def build_language_model(
+    settings: ModelSettings, calls_in_flight: int = 16, completions: CompletionsFactory | None = None
+) -> LanguageModel:
     """The bare back-end, with no middleware."""
     if settings.backend == "embedded":
         return EmbeddedModel()
@@ -158,9 +168,11 @@ def build_language_model(settings: ModelSettings, calls_in_flight: int = 16) -> 
         from corpusmill.models.openai import OpenAICompletions
 
         return StructuredModel(OpenAICompletions(settings, calls_in_flight), settings)
+    if completions is not None:
+        return StructuredModel(completions(settings), settings)
     raise ConfigError(
-        f"backend {settings.backend!r} is not served inside this process; start `vllm serve {settings.model}` and "
-        "set backend 'openai' with its base_url; choices here: embedded, openai"
+        f"backend {settings.backend!r} is served by a pool of Ray, which this process has not; start "
+        f"`vllm serve {settings.model}` and set backend 'openai' with its base_url; choices here: embedded, openai"
     )
 
 
