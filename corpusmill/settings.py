@@ -102,6 +102,14 @@ class VllmSettings(Section):
         return self.max_replicas or max(1, self.min_replicas)
 
 
+class EndpointShare(Section):
+    """One of several endpoints of a model, with its share of the documents."""
+
+    base_url: str
+    weight: float = Field(1.0, gt=0)
+    api_key_env: str | None = "OPENAI_API_KEY"
+
+
 class ModelSettings(Section):
     """One language model. `api_key_env` names the environment variable that holds the key; keys are never stored."""
 
@@ -109,6 +117,7 @@ class ModelSettings(Section):
     model: str | None = None
     base_url: str | None = None
     api_key_env: str | None = "OPENAI_API_KEY"
+    endpoints: tuple[EndpointShare, ...] = ()  # instead of base_url: several that serve the same model
     vllm: VllmSettings = VllmSettings()
     temperature: float = Field(0.0, ge=0, le=2)
     seed: int | None = 0
@@ -126,6 +135,13 @@ class ModelSettings(Section):
     def _complete(self) -> "ModelSettings":
         if self.backend != "embedded" and not self.model:
             raise ValueError(f"backend {self.backend!r} needs a `model`")
+        if self.endpoints and self.backend != "openai":
+            raise ValueError(f"endpoints belong to the backend openai, not {self.backend!r}")
+        if self.endpoints and self.base_url:
+            raise ValueError(f"give base_url ({self.base_url!r}) or endpoints, not both")
+        names = [share.base_url.rstrip("/") for share in self.endpoints]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"endpoint {twice[0]!r} is given twice; use its weight")
         return self
 
 

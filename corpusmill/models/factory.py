@@ -165,15 +165,27 @@ def build_language_model(
     if settings.backend == "embedded":
         return EmbeddedModel()
     if settings.backend == "openai":
-        from corpusmill.models.openai import OpenAICompletions
-
-        return StructuredModel(OpenAICompletions(settings, calls_in_flight), settings)
+        return StructuredModel(_endpoints(settings, calls_in_flight), settings)
     if completions is not None:
         return StructuredModel(completions(settings), settings)
     raise ConfigError(
         f"backend {settings.backend!r} is served by a pool of Ray, which this process has not; start "
         f"`vllm serve {settings.model}` and set backend 'openai' with its base_url; choices here: embedded, openai"
     )
+
+
+def _endpoints(settings: ModelSettings, calls_in_flight: int) -> CompletionBackend:
+    from corpusmill.models.endpoints import Place, SpreadCompletions
+    from corpusmill.models.openai import OpenAICompletions
+
+    if not settings.endpoints:
+        return OpenAICompletions(settings, calls_in_flight)
+    places = []
+    for share in settings.endpoints:
+        own = {"base_url": share.base_url, "api_key_env": share.api_key_env, "endpoints": ()}
+        backend = OpenAICompletions(settings.model_copy(update=own), calls_in_flight)
+        places.append(Place(share.base_url.rstrip("/"), share.weight, backend))
+    return SpreadCompletions(places)
 
 
 def _wrap(
