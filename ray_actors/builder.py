@@ -21,6 +21,7 @@ from corpusmill.store.objects import open_store
 from ray_actors.cluster import cpu_share, quiet_data
 from ray_actors.failures import MAX_RETRIES, as_error, root_cause
 from ray_actors.ledger import start_ledger
+from ray_actors.metrics import tell_documents
 from ray_actors.progress import live_progress
 from ray_actors.worker import ModelsFactory, Pools, Worker, start_pools
 
@@ -83,6 +84,7 @@ def build(
     dead_limit = max(DEAD_AT_FIRST, failed) if first else None
     draft = draft.model_copy(deep=True)
     ledger = start_ledger(spec.settings, draft.costs)
+    tell_documents(draft.counts)
     try:
         pools = start_pools(spec.settings, ledger)
         items = work_items(todo, todo_texts, spec.settings.ray.batch_documents, pools.workers)

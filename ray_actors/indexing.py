@@ -28,6 +28,7 @@ from corpusmill.store.tables import file_entry, write_table_file
 from corpusmill.store.view import SnapshotView
 from ray_actors.clustering_pool import clustering_replicas
 from ray_actors.failures import MAX_RETRIES, as_error, root_cause
+from ray_actors.metrics import tell_documents
 
 
 class TableBuildContext:
@@ -105,6 +106,7 @@ def run_build(
     step = build_step(plan, step_name)
     draft = draft.model_copy(deep=True)
     identity = made_from(step, plan, draft)
+    tell_documents(draft.counts)
     progress(ProgressEvent(step_name, 0, len(step.files), "files"))
     made = _Made(files={}, tables={})
     task: Any = ray.remote(_build).options(num_cpus=1, max_retries=MAX_RETRIES)

@@ -9,6 +9,7 @@ import ray
 
 from corpusmill.run import Progress, ProgressEvent
 from ray_actors.ledger import Totals
+from ray_actors.metrics import StageMetrics
 
 POLL_S = 0.5
 
@@ -18,6 +19,7 @@ def live_progress(ledger: Any, progress: Progress, stage: str, total: int | None
     """Call `progress` at the start, every half second from a thread, and once at the end (also after an error)."""
     over = threading.Event()
     last = Totals()
+    metrics = StageMetrics(stage, unit, total)
 
     def show(totals: Totals) -> None:
         usage, texts = totals.meter.total, totals.meter.embedded_texts
@@ -32,6 +34,7 @@ def live_progress(ledger: Any, progress: Progress, stage: str, total: int | None
             except ray.exceptions.RayError:  # busy or gone; the work itself will tell
                 continue
             show(last)
+            metrics.heard(last.done, last.meter, running=True)
 
     show(last)
     thread = threading.Thread(target=poll, name="progress", daemon=True)
@@ -44,3 +47,4 @@ def live_progress(ledger: Any, progress: Progress, stage: str, total: int | None
         with suppress(ray.exceptions.RayError):
             last = ray.get(ledger.totals.remote(), timeout=10 * POLL_S)
         show(last)
+        metrics.heard(last.done, last.meter, running=False)
