@@ -1,9 +1,11 @@
-"""Which process of which machine something belongs to, and whether that process still lives."""
+"""Which process of which machine something belongs to, whether it still lives, and what it hands on to others."""
 
 import os
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 
+from corpusmill.errors import ConfigError
 from corpusmill.frozen import Frozen
 
 
@@ -38,6 +40,17 @@ def this_host() -> str:
 
         boot, space = str(round(psutil.boot_time())), "-"
     return f"{socket.gethostname()}/{boot}/{space}"
+
+
+def named_variables(names: Iterable[str]) -> dict[str, str]:
+    """The variables of this process's environment that settings name, for processes on other hosts.
+
+    Raises ConfigError naming those that are not set.
+    """
+    lacking = sorted(name for name in names if name not in os.environ)
+    if lacking:
+        raise ConfigError(f"the settings hand on variables that are not set here: {', '.join(lacking)}")
+    return {name: os.environ[name] for name in names}
 
 
 def _started(pid: int) -> str | None:

@@ -1,11 +1,16 @@
 """What a run is: the specification that every stage reads, and what the stages report."""
 
-from collections.abc import Callable
+import re
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from corpusmill.errors import UsageError
 from corpusmill.models.contracts import Usage
 from corpusmill.schemas import TableSpec, required
 from corpusmill.settings import Settings
@@ -28,6 +33,7 @@ TODO = TableSpec(
     ("segment", "text_hash"),
 )
 TODO_SCHEMA = TODO.schema
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class RunSpec(BaseModel):
@@ -42,6 +48,18 @@ class RunSpec(BaseModel):
     settings: Settings
     parent: int | None = None  # snapshot number
     refit: bool = False  # train pinned steps anew
+
+
+def run_name(given: str | None = None) -> str:
+    """The name of a run: the one given, or one made of the time, so that names sort by it.
+
+    Raises UsageError on a name that would not do in a path and as the id of a job.
+    """
+    if given is None:
+        return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
+    if not _RUN_NAME.fullmatch(given):
+        raise UsageError(f"run name {given!r}: a name has 1 to 100 letters, digits, dots, dashes and underscores")
+    return given
 
 
 class PlanCounts(BaseModel):
@@ -81,6 +99,11 @@ class ProgressEvent:
     usage: Usage = field(default_factory=Usage)
     embedded_texts: int = 0
     message: str | None = None
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> "ProgressEvent":
+        """From `dataclasses.asdict` of an event, as it crosses processes in JSON."""
+        return cls(**{**told, "usage": Usage(**told.get("usage", {}))})
 
 
 Progress = Callable[[ProgressEvent], None]

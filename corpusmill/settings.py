@@ -198,22 +198,67 @@ class RerankSettings(Section):
 
 
 class SparkSettings(Section):
-    """`partitions` is both the parallelism of reading and the shuffle width."""
+    """`partitions` is both the parallelism of reading and the shuffle width. Nothing here changes what an index holds.
+
+    `session`: a stage is a Python program that starts its own JVM; `spark-submit`: by that command, whose driver runs
+    here (`client`) or in the cluster (`cluster`; YARN and Kubernetes).
+    """
 
     master: str = "local[2]"
+    submit: Literal["session", "spark-submit"] = "session"
+    deploy_mode: Literal["client", "cluster"] = "client"
     partitions: int = Field(8, ge=1)
     driver_memory: str = "1g"
-    executor_memory: str = "1g"
+    executor_memory: str = "1g"  # of the JVM; Python's workers come on top
+    executor_overhead: str | None = None  # outside the JVM; by default 1 GiB a core, on YARN and Kubernetes
+    executor_cores: int | None = Field(None, ge=1)
+    executors: int | None = Field(None, ge=1)  # by default what the cluster gives
+    executor_wait_s: float = Field(120.0, gt=0)  # for the first executor; then the run fails
+    python: str | None = None  # the workers' interpreter; by default that of `archives`, else the driver's path
+    archives: tuple[str, ...] = ()  # packed environments, URI#name; each worker unpacks them as ./name
+    py_files: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()  # Maven coordinates, beside `graphframes` where that is needed
+    env: tuple[str, ...] = ()  # names of the driver's variables that executors get, such as AWS_ACCESS_KEY_ID
+    auth_secret_env: str | None = None  # the variable that holds spark.authenticate.secret; what is in `conf` is stored
+    driver_host: str | None = None  # by default the address of this host from which the master is reached
+    program: str | None = None  # cluster mode: where the image has corpusmill_jobs/stage.py
     pair_bound: int = Field(20_000_000, ge=0)  # edges that scipy takes on the driver; more go through GraphFrames
     graphframes: str = "io.graphframes:graphframes-spark4_2.13:0.12.3"
     checkpoint_dir: str | None = None
     conf: dict[str, str] = {}
 
+    @model_validator(mode="after")
+    def _startable(self) -> "SparkSettings":
+        if not self.is_local and not self.master.startswith(("spark://", "k8s://")) and self.master != "yarn":
+            raise ValueError(
+                f"master ({self.master}) must be local[N], spark://HOST:PORT, k8s://https://HOST:PORT or yarn"
+            )
+        if self.deploy_mode == "cluster" and self.submit != "spark-submit":
+            raise ValueError("deploy_mode 'cluster' needs submit 'spark-submit'")
+        if self.deploy_mode == "cluster" and (self.is_local or self.master.startswith("spark://")):
+            raise ValueError(f"Spark runs no Python driver inside {self.master}; deploy_mode must be 'client'")
+        for archive in self.archives:
+            if not archive.rpartition("#")[0]:
+                raise ValueError(f"archive {archive!r} must end in #NAME, the folder that it is unpacked to")
+        return self
+
+    @property
+    def is_local(self) -> bool:
+        """Whether driver and tasks are one process tree on this host."""
+        return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def workers_python(self) -> str | None:
+        """The interpreter that was chosen for the workers, if any was."""
+        return self.python or (f"./{self.archives[0].rpartition('#')[2]}/bin/python" if self.archives else None)
+
 
 class RaySettings(Section):
-    """`address` empty: a local Ray is started and stopped. `builders` are the document-builder actors."""
+    """`address` empty: a local Ray is started and stopped; `auto`: this host's cluster; http(s)://HEAD:8265: each stage
+    is a job there, with the variables of this host that `env` names. `builders` are the document-builder actors."""
 
     address: str | None = None
+    env: tuple[str, ...] = ()
     builders: int = Field(1, ge=1)
     documents_in_flight: int = Field(64, ge=1)  # of one builder
     calls_in_flight: int = Field(16, ge=1)  # model calls, all builders together

@@ -31,6 +31,7 @@ from .commands import (
     show,
     snapshots,
     status,
+    submit,
     verify,
 )
 from .commands.common import emit
@@ -165,6 +166,7 @@ app.command("snapshots")(snapshots.command)
 app.command("verify")(verify.command)
 app.command("methods")(methods.command)
 app.command("doctor")(doctor.command)
+app.add_typer(submit.app, name="submit")
 app.add_typer(config.app, name="config")
 
 

@@ -1,9 +1,7 @@
 """The run's driver: plan, build, merge, index, publish; each stage in its engine, joined by the store."""
 
 import time
-import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from corpusmill import __version__
 from corpusmill.errors import (
@@ -16,7 +14,7 @@ from corpusmill.errors import (
 )
 from corpusmill.estimate import Estimate
 from corpusmill.planning import method_entries, resolved_plan, result_fingerprint, stages, take_over, with_methods
-from corpusmill.run import IngestResult, PlanCounts, Progress, ProgressEvent, RunSpec
+from corpusmill.run import IngestResult, PlanCounts, Progress, ProgressEvent, RunSpec, run_name
 from corpusmill.settings import Settings
 from corpusmill.sources.listing import Source
 from corpusmill.steps import AnyStep, BuildStep, CorpusStep, DocumentStep, MapStep
@@ -28,6 +26,7 @@ from corpusmill.store.runs import RunFiles
 from corpusmill.temporary import run_folder
 
 from .launch import SparkStages
+from .ray_stages import RayStages, ray_stages
 from .running import Run
 
 MAX_COMMIT_ROUNDS = 5
@@ -71,15 +70,16 @@ def run_index(
     source_id: str | None = None,
     estimate: Estimate | None = None,
     refit: bool = False,
+    run: str | None = None,
 ) -> RunOutcome:
     """Build or update the index at `index` from `source`. Raises CorpusmillError subclasses; then nothing changed.
 
-    `refit`: what steps keep from run to run (a codebook) is trained anew.
+    `refit`: what steps keep from run to run (a codebook) is trained anew. `run`: its name (default: made up).
 
     A publish that loses the race against another run plans again on the newer snapshot, reusing all it made.
     """
     with run_folder():
-        return _run_index(settings, source, index, progress, source_id, estimate, refit)
+        return _run_index(settings, source, index, progress, source_id, estimate, refit, run)
 
 
 def _run_index(
@@ -90,11 +90,13 @@ def _run_index(
     source_id: str | None,
     estimate: Estimate | None,
     refit: bool,
+    name: str | None,
 ) -> RunOutcome:
     store = open_store(index, settings.store)
     carried = Costs()
-    for _ in range(MAX_COMMIT_ROUNDS):
-        run = _prepare(settings, store, source, source_id, progress, carried, refit)
+    for number in range(1, MAX_COMMIT_ROUNDS + 1):
+        own = f"{name}-round{number}" if name and number > 1 else name
+        run = _prepare(settings, store, source, source_id, progress, carried, refit, own)
         try:
             with run.beating():
                 return _run(run, estimate)
@@ -128,12 +130,13 @@ def _prepare(
     progress: Progress,
     carried: Costs,
     refit: bool,
+    name: str | None,
 ) -> Run:
     parent = current(store)
     settings = with_methods(settings, [m.name for m in parent.methods] if parent else [])
     plan = resolved_plan(settings)
     uri = Source.parse(source, settings).uri if source is not None else None
-    name = datetime.now(UTC).strftime("%Y%m%dT%H%M%S") + "-" + uuid.uuid4().hex[:6]
+    name = run_name(name)
     spec = RunSpec(
         run=name,
         index=store.uri,
@@ -229,25 +232,19 @@ def _unchanged(run: Run, ingest: IngestResult) -> RunOutcome:
 
 
 def _build(run: Run, spark: SparkStages, ingest: IngestResult) -> Draft:
-    from ray_actors.builder import build
-    from ray_actors.cluster import ray_session
-
     draft = ingest.draft.model_copy(update={"costs": run.carried})
-    with ray_session(run.spec.settings):
+    with ray_stages(run) as ray:
         if ingest.todo_texts and run.plan.of_kind(DocumentStep):
             with run.stage("build"):
-                draft = build(run.spec, draft, ingest.todo, ingest.todo_texts, run.report)
+                draft = ray.build(draft, ingest)
                 run.spent = draft.costs
         for group in stages(run.plan):
-            draft = _run_group(run, spark, draft, group)
+            draft = _run_group(run, spark, ray, draft, group)
             run.spent = draft.costs
     return draft
 
 
-def _run_group(run: Run, spark: SparkStages, draft: Draft, group: tuple[AnyStep, ...]) -> Draft:
-    from ray_actors.indexing import run_build
-    from ray_actors.mapping import run_map
-
+def _run_group(run: Run, spark: SparkStages, ray: RayStages, draft: Draft, group: tuple[AnyStep, ...]) -> Draft:
     if not group or isinstance(group[0], CorpusStep):
         with run.stage("merge" if group else "census"):
             return _corpus(run, spark, draft, tuple(step.name for step in group))
@@ -255,8 +252,8 @@ def _run_group(run: Run, spark: SparkStages, draft: Draft, group: tuple[AnyStep,
     if take_over(step, run.plan, draft, run.parent, refit=run.spec.refit):
         return draft
     with run.stage(f"index {step.name}" if isinstance(step, BuildStep) else f"map {step.name}"):
-        runner = run_map if isinstance(step, MapStep) else run_build
-        return runner(run.spec, draft, step.name, run.report)
+        assert isinstance(step, MapStep | BuildStep)
+        return ray.step(draft, step)
 
 
 def _corpus(run: Run, spark: SparkStages, draft: Draft, steps: tuple[str, ...]) -> Draft:

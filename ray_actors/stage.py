@@ -1,6 +1,6 @@
 """One Ray stage as a program: `python -m ray_actors.stage --index URI --run ID --stage build|map:NAME|index:NAME`.
 
-It reads runs/<run>/spec.json, and ingest.json (build) or draft.json (the others), and writes runs/<run>/draft.json.
+It reads runs/<run>/spec.json and draft.json, for build also ingest.json, and writes runs/<run>/draft.json.
 It prints JSON lines: {"progress": …}, then {"done": true} or {"error": {type, message}}, and ends with the error's
 exit code.
 """
@@ -14,7 +14,7 @@ from typing import TextIO
 
 from corpusmill.errors import CorpusmillError, UsageError
 from corpusmill.run import Progress, RunSpec
-from corpusmill.settings import StoreSettings
+from corpusmill.settings import Settings, StoreSettings
 from corpusmill.store.draft import Draft
 from corpusmill.store.objects import open_store
 from corpusmill.store.runs import RunFiles
@@ -49,13 +49,15 @@ def run_stage(index: str, run: str, stage: str, progress: Progress) -> None:
 
 def _run(spec: RunSpec, files: RunFiles, kind: str, name: str, progress: Progress) -> Draft:
     from ray_actors.cluster import ray_session
+    from ray_actors.probe import refuse_unfit_nodes
 
-    with ray_session(spec.settings):
+    with ray_session(_here(spec.settings)):
+        refuse_unfit_nodes(spec)
         if kind == "build":
             from ray_actors.builder import build
 
             ingest = files.ingest()
-            return build(spec, ingest.draft, ingest.todo, ingest.todo_texts, progress)
+            return build(spec, files.draft(), ingest.todo, ingest.todo_texts, progress)
         if kind == "map":
             from ray_actors.mapping import run_map
 
@@ -63,6 +65,14 @@ def _run(spec: RunSpec, files: RunFiles, kind: str, name: str, progress: Progres
         from ray_actors.indexing import run_build
 
         return run_build(spec, files.draft(), name, progress)
+
+
+def _here(settings: Settings) -> Settings:
+    """A job server's address, as the driver elsewhere knows it, is this cluster's own: the stage joins it."""
+    address = settings.ray.address
+    if address is None or not address.startswith(("http://", "https://")):
+        return settings
+    return settings.model_copy(update={"ray": settings.ray.model_copy(update={"address": "auto"})})
 
 
 def _say(out: TextIO, message: object) -> None:

@@ -47,6 +47,9 @@ def command(
     refit: Annotated[
         bool, typer.Option("--refit", help="Train anew what an index keeps from run to run (a method's codebooks).")
     ] = False,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="NAME", help="The run's name in the index (default: made up).")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Build or update an index. Unchanged documents cost nothing; a run that fails leaves the index as it was."""
@@ -59,7 +62,14 @@ def command(
 
     with _terminable(), display(console) as show:
         outcome = run_index(
-            settings, source=source, index=to, progress=show, source_id=source_id, estimate=estimate, refit=refit
+            settings,
+            source=source,
+            index=to,
+            progress=show,
+            source_id=source_id,
+            estimate=estimate,
+            refit=refit,
+            run=run,
         )
     if not json:
         _summary(outcome, to, out())

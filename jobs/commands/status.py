@@ -103,5 +103,13 @@ def last_run(store: "ObjectStore") -> "RunState | None":
     """The state of the run that started last; None if there was none."""
     from corpusmill.store.runs import RunFiles
 
-    names = sorted({info.key.split("/")[1] for info in store.list("runs/") if info.key.endswith("/state.json")})
-    return RunFiles(store, names[-1]).state() if names else None
+    begun: dict[str, float] = {}
+    stated: set[str] = set()
+    for info in store.list("runs/"):
+        _, run, name = info.key.split("/", 2)
+        if name == "spec.json":
+            begun[run] = info.modified
+        elif name == "state.json":
+            stated.add(run)
+    last = max(stated, key=lambda run: (begun.get(run, 0.0), run), default=None)
+    return RunFiles(store, last).state() if last else None

@@ -109,6 +109,7 @@ def test_the_stages_run_as_programs_of_their_own(tmp_path: Path) -> None:
     files.put_spec(spec)
     ingest: IngestResult = ingested(spec, TEXTS)
     files.put_ingest(ingest)
+    files.put_draft(ingest.draft)
     assert stage(spec, "build")[-1] == {"done": True}
     draft = files.draft()
     plan = resolved_plan(spec.settings)

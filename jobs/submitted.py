@@ -1,0 +1,44 @@
+"""A command inside a submitted job: `python -m corpusmill_jobs.submitted index ...`, run with --json.
+
+Its JSON value goes to the job's log as one marked line, which whoever follows the log finds between the other lines.
+"""
+
+import io
+import json
+import sys
+from contextlib import redirect_stdout
+
+MARK = "corpusmill-result "
+
+
+def main(arguments: list[str] | None = None) -> int:
+    from .cli import app
+
+    out = io.StringIO()
+    code = 0
+    try:
+        with redirect_stdout(out):
+            app([*(sys.argv[1:] if arguments is None else arguments), "--json"], prog_name="corpusmill")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    print(MARK + json.dumps({"exit_code": code, "value": _value(out.getvalue())}), flush=True)
+    return code
+
+
+def result_of(line: str) -> tuple[int, object] | None:
+    """(exit code, JSON value or None) of a marked line; None for any other line."""
+    if not line.startswith(MARK):
+        return None
+    told = json.loads(line.removeprefix(MARK))
+    return int(told["exit_code"]), told["value"]
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
