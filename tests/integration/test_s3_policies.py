@@ -75,6 +75,8 @@ WRITES: dict[str, Operation] = {
 }
 DELETES: dict[str, tuple[str, set[str]]] = {
     "a manifest after a lost race": ("snapshots/00000098.json", {"indexer", "gc"}),
+    "kept frames of a stage": ("runs/r/frames/x.arrow", {"indexer", "gc"}),
+    "a run's state": ("runs/r/state.json", {"gc"}),
     "the probe of doctor": ("runs/doctor-x/probe", {"indexer", "gc"}),
     "a segment": ("segments/f/old/t.parquet", {"gc"}),
     "a table": ("data/r/t.parquet", {"gc"}),

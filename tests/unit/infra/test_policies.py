@@ -72,12 +72,23 @@ def test_the_indexer_may_do_what_the_store_does() -> None:
 
 
 def test_who_may_delete_what() -> None:
-    assert resources("indexer", "s3:DeleteObject") == {"BUCKET/index/snapshots/*", "BUCKET/index/runs/doctor-*"}
+    places = {"snapshots/*", "runs/*/frames/*", "runs/doctor-*"}
+    assert resources("indexer", "s3:DeleteObject") == {f"BUCKET/index/{place}" for place in places}
     assert not resources("reader", "s3:DeleteObject")
     rooms = {resource.split("/")[2] for resource in resources("gc", "s3:DeleteObject")}
     assert rooms == set(ROOMS.values()) - {"refs"}  # a reference is moved, never removed
     for key, room in ROOMS.items():
         assert key.startswith(room + "/")
+
+
+def test_what_deletes_has_a_place_in_the_policies() -> None:
+    """A lost race's manifest, kept frames, the probe of doctor: whoever deletes more must be given more."""
+    found = set()
+    for room in ("corpusmill", "spark_jobs", "ray_actors", "jobs"):
+        for path in (REPOSITORY / room).rglob("*.py"):
+            if re.search(r"store\.delete\(", path.read_text("utf-8")):
+                found.add(str(path.relative_to(REPOSITORY)))
+    assert found <= {"corpusmill/store/commit.py", "spark_jobs/kept.py", "jobs/health.py"}
 
 
 def test_only_the_indexer_writes_and_the_corpus_is_only_read() -> None:
