@@ -84,8 +84,6 @@ def test_files_that_are_named_are_there() -> None:
     named = {q for q in QUOTED if re.fullmatch(r"(infra|configs|tools|spark_jobs)/[\w./-]*", q)}
     assert len(named) > 6
     assert not {name for name in named if not (REPOSITORY / name).exists()}
-        p.name for p in (REPOSITORY / "infra").iterdir()
-    }
     folders = {p.name for p in (REPOSITORY / "infra").iterdir() if p.is_dir()}
     assert folders <= {name.rstrip("/").split("/")[0] for name in re.findall(r"`([\w/]+)/?`", TEXT)}
     for policy in (REPOSITORY / "infra" / "policies").iterdir():
