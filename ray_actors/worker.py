@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,9 +10,10 @@ import ray
 
 from corpusmill.models.budget import BudgetLike
 from corpusmill.models.cached import ResponseCacheLike
-from corpusmill.models.contracts import Embedder
-from corpusmill.models.factory import ClusterPool, RunModels
+from corpusmill.models.contracts import ROLES, Embedder
+from corpusmill.models.factory import ClusterPool, CompletionsFactory, RunModels
 from corpusmill.models.metered import Meter
+from corpusmill.planning import resolved_plan
 from corpusmill.settings import ModelSettings, Settings
 from corpusmill.store.objects import ObjectStore
 from corpusmill.store.response_cache import ResponseCache
@@ -27,7 +28,7 @@ REPORT_S = 0.5
 class ModelsFactory(Protocol):
     """How a worker gets its models; `models.factory.build_models` by default. Must be picklable.
 
-    A language model hosted by Ray, or one made for a measurement, comes in here.
+    `completions`, given where a pool serves a model, makes its back-end. A model made for a measurement comes in here.
     """
 
     def __call__(
@@ -40,6 +41,7 @@ class ModelsFactory(Protocol):
         embedder: Embedder | None,
         budget: BudgetLike | None,
         calls_in_flight: int | None,
+        completions: CompletionsFactory | None = None,
     ) -> RunModels: ...
 
 
@@ -51,12 +53,23 @@ class Pools:
     embedding: list[Any]
     clustering: list[Any]
     workers: int
+    language: dict[str, Any] = field(default_factory=dict)  # Serve handles by application name
 
 
 def start_pools(settings: Settings, ledger: Any) -> Pools:
     """Start what workers share. More workers than calls in flight would have nothing to do."""
     workers = min(settings.ray.builders, settings.ray.calls_in_flight)
-    return Pools(ledger, embedding_replicas(settings), clustering_replicas(settings), workers)
+    language = _language_pools(settings)
+    return Pools(ledger, embedding_replicas(settings), clustering_replicas(settings), workers, language)
+
+
+def _language_pools(settings: Settings) -> dict[str, Any]:
+    """Pools of the models of those roles that the run's steps name; Ray Serve is loaded only where there are such."""
+    if not any(settings.models.of(role).backend == "vllm" for role in ROLES):
+        return {}
+    from ray_actors.language_pool import language_pools
+
+    return language_pools(settings, {role for step in resolved_plan(settings).steps for role in step.roles})
 
 
 class Worker:
@@ -85,7 +98,15 @@ class Worker:
             embedder=PooledEmbedder(self._pools.embedding, self.settings.embedder) if self._pools.embedding else None,
             budget=self.client if limited else None,
             calls_in_flight=self.settings.ray.calls_in_flight,
+            **self._completions(),
         )
+
+    def _completions(self) -> dict[str, CompletionsFactory]:
+        if not self._pools.language:
+            return {}
+        from ray_actors.language_pool import PoolClients
+
+        return {"completions": PoolClients(self._pools.language)}
 
     def start(self, done: Callable[[], dict[str, int]], stopped: Callable[[str], None]) -> None:
         """Report every half second until the process ends; `stopped` is told once why the stage must stop."""
