@@ -17,6 +17,7 @@ import yaml
 from corpusmill import __version__
 from corpusmill.settings import ModelSettings, Settings
 from corpusmill.settings_sources import load_settings
+from ray_actors.language_pool import QUEUE_AHEAD
 from tests.shared import REPOSITORY, shared_root
 from tests.unit.infra.manifests import (
     BUILT,
@@ -272,6 +273,7 @@ def test_settings_fit_the_cluster() -> None:
     )
     pool = settings.models.default.vllm
     assert pool.min_replicas * pool.gpus_per_replica == gpus
+    assert settings.ray.calls_in_flight == pool.min_replicas * pool.max_num_seqs * QUEUE_AHEAD
     conf = settings.spark.conf
     assert conf["spark.kubernetes.container.image"] in IMAGES
     assert conf["spark.kubernetes.namespace"] == "corpusmill"
@@ -392,6 +394,12 @@ def test_ports_that_carry_code_are_open_to_the_engines_alone() -> None:
             assert ports == [8265] and peer["podSelector"]["matchLabels"]
         else:
             assert ports == [8080]
+
+
+@pytest.mark.parametrize("engine", ["ray", "spark"])
+def test_engines_reach_one_another_at_every_port(engine: str) -> None:
+    (peer,) = [p for p, ports in _allowed("overlays/production", {"corpusmill/engine": engine}) if ports is None]
+    assert peer["podSelector"]["matchExpressions"][0]["values"] == ["ray", "spark"]
 
 
 def test_who_submits_may_reach_the_job_server() -> None:
