@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from corpusmill.errors import BudgetReachedError
 from corpusmill.models.budget import Budget, Reservation
@@ -132,8 +133,9 @@ class LedgerClient:
 def start_ledger(settings: Settings, spent: Costs) -> Any:
     """A ledger for one stage of a run that has `spent` so much; `run.budget` and `run.max_calls` are its limits.
 
-    It ends by `ray.kill`, or with the driver.
+    It ends by `ray.kill`, or with the driver: it is on the driver's own node, so that no other node's loss is its end.
     """
     so_far = Usage(calls=spent.calls, cost=spent.cost)
-    actor = ray.remote(Ledger).options(num_cpus=0, max_concurrency=1000)
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor = ray.remote(Ledger).options(num_cpus=0, max_concurrency=1000, scheduling_strategy=here)
     return actor.remote(settings.run.budget, settings.run.max_calls, so_far)
