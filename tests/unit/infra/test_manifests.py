@@ -17,6 +17,7 @@ import yaml
 from corpusmill import __version__
 from corpusmill.settings import ModelSettings, Settings
 from corpusmill.settings_sources import load_settings
+from ray_actors.cluster import _ENVIRONMENT as DRIVER_VARIABLES
 from ray_actors.language_pool import QUEUE_AHEAD
 from tests.shared import REPOSITORY, shared_root
 from tests.unit.infra.manifests import (
@@ -34,6 +35,7 @@ from tests.unit.infra.manifests import (
 KUBERNETES = "1.37"
 OPERATORS = ("ray.io", "sparkoperator.k8s.io", "spark.apache.org")
 IMAGES = {f"registry.example.com/corpusmill/{kind}:{__version__}" for kind in ("cpu", "gpu")}
+KEEPALIVE = {name: value for name, value in DRIVER_VARIABLES.items() if "keepalive" in name}
 OVERLAYS = ("overlays/dev", "overlays/production")
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
 
@@ -212,6 +214,9 @@ def test_ray_clusters(kind: str, spec: Manifest) -> None:
         port = group["rayStartParams"]["metrics-export-port"]
         assert {"name": "metrics", "containerPort": int(port)} in container["ports"]
         assert group["template"]["metadata"]["labels"]["corpusmill/engine"] == "ray"  # what the network rules go by
+        env = {variable["name"]: variable.get("value") for variable in container["env"]}
+        # A driver pings so often; a node that was not told so drops its calls: "too many pings".
+        assert {name: env[name] for name in KEEPALIVE} == KEEPALIVE
         gpu = "nvidia.com/gpu" in container["resources"]["limits"]
         assert container["image"].rpartition(":")[0].endswith("gpu" if gpu else "cpu")
         if kind != "RayService" and group is not head:  # a run divides what it finds: the number must not change
