@@ -17,7 +17,6 @@ import yaml
 from corpusmill import __version__
 from corpusmill.settings import ModelSettings, Settings
 from corpusmill.settings_sources import load_settings
-from ray_actors.cluster import _ENVIRONMENT as DRIVER_VARIABLES
 from ray_actors.language_pool import QUEUE_AHEAD
 from tests.shared import REPOSITORY, shared_root
 from tests.unit.infra.manifests import (
@@ -35,7 +34,7 @@ from tests.unit.infra.manifests import (
 KUBERNETES = "1.37"
 OPERATORS = ("ray.io", "sparkoperator.k8s.io", "spark.apache.org")
 IMAGES = {f"registry.example.com/corpusmill/{kind}:{__version__}" for kind in ("cpu", "gpu")}
-KEEPALIVE = {name: value for name, value in DRIVER_VARIABLES.items() if "keepalive" in name}
+KEEPALIVE = {"RAY_grpc_client_keepalive_time_ms": "5000", "RAY_grpc_client_keepalive_timeout_ms": "5000"}
 OVERLAYS = ("overlays/dev", "overlays/production")
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
 

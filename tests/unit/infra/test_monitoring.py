@@ -117,6 +117,21 @@ def test_alerts_say_what_to_do() -> None:
     assert len(names) == len(set(names)) and all(name.startswith("Corpusmill") for name in names)
 
 
+def test_every_alert_has_a_case_in_which_it_fires() -> None:
+    """promtool runs the cases; here, that none is missing and that they speak of series that are exported."""
+    cases = yaml.safe_load((MONITORING / "rules-test.yaml").read_text("utf-8"))
+    assert cases["rule_files"] == ["rules.yaml"]
+    fires = set()
+    series = set()
+    for case in cases["tests"]:
+        series |= {re.match(r"[a-z_]+", item["series"])[0] for item in case["input_series"]}  # type: ignore[index]
+        for asked in case["alert_rule_test"]:
+            if asked["exp_alerts"]:
+                fires.add(asked["alertname"])
+    assert fires == {rule["alert"] for group in RULES["groups"] for rule in group["rules"]}
+    assert series <= exported_names() | pool_names() | set(OTHERS)
+
+
 def test_alerts_on_the_night_name_the_night() -> None:
     (night,) = of_kind("overlays/production", "CronJob")
     text = (MONITORING / "rules.yaml").read_text("utf-8")
