@@ -210,7 +210,7 @@ class SparkSettings(Section):
     partitions: int = Field(8, ge=1)
     driver_memory: str = "1g"
     executor_memory: str = "1g"  # of the JVM; Python's workers come on top
-    executor_overhead: str | None = None  # outside the JVM; by default 1 GiB a core, on YARN and Kubernetes
+    executor_overhead: str | None = None  # outside the JVM, on YARN and Kubernetes; by default what Python may take
     executor_cores: int | None = Field(None, ge=1)
     executors: int | None = Field(None, ge=1)  # by default what the cluster gives
     executor_wait_s: float = Field(120.0, gt=0)  # for the first executor; then the run fails

@@ -1,7 +1,7 @@
-"""Runs Spark stages in a program of their own, and brings progress, results and errors back.
+"""Runs Spark stages in programs of their own, and brings progress, results and errors back.
 
-The program reads one JSON line a stage and prints JSON lines: {"progress": …}, then {"done": true} or {"error": …}.
-Its log goes to a file.
+A program prints JSON lines: {"progress": …}, then {"done": true} or {"error": …}; one that serves several stages reads
+a line for each. The same stands in runs/<run>/stages/, for a program whose output cannot be read. Its log is a file.
 """
 
 import json
@@ -10,16 +10,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from corpusmill import errors
+from corpusmill.errors import StoreError
 from corpusmill.run import Progress, ProgressEvent, RunSpec
+from corpusmill.store.objects import open_store
+from corpusmill.store.runs import RunFiles, StageFailure
 from corpusmill.temporary import outside_run_folder
+
+from .stage import STORE_VARIABLE
 
 
 class SparkStages:
-    """Runs the Spark stages of one run: `python -m corpusmill_jobs.stage` for its index and run.
+    """Runs the Spark stages of one run, by `spark.submit`: `session` (`python -m corpusmill_jobs.stage`) or
+    `spark-submit`.
 
     On a local master one program serves all stages, since a JVM that has run one is three times as fast at the next;
     elsewhere each stage is an application of its own, so that no executor is held while Ray works.
@@ -31,6 +38,7 @@ class SparkStages:
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[str] | None = None
         self._packages: str | None = None
+        self._count = 0
 
     def __enter__(self) -> "SparkStages":
         return self
@@ -39,31 +47,38 @@ class SparkStages:
         self.close()
 
     def run(self, stage: str, steps: tuple[str, ...] = (), packages: str | None = None) -> None:
-        """Run a stage to its end. Raises the error that it raised."""
+        """Run a stage to its end. Raises the error that it raised; RunFailedError where it died without one."""
+        self._count += 1
+        name = f"{self._count}-{stage}"
+        if self._spec.settings.spark.submit == "spark-submit":
+            from .spark_submit import StageCall, submit_stage
+
+            submit_stage(self._spec, StageCall(name, stage, steps, packages), self._progress)
+            return
         if self._process is None or packages != self._packages:
             self.close()
             self._start(packages)
         assert self._process is not None and self._process.stdin is not None and self._log is not None
         try:
-            self._process.stdin.write(json.dumps({"stage": stage, "steps": steps}) + "\n")
+            self._process.stdin.write(json.dumps({"stage": stage, "steps": steps, "name": name}) + "\n")
             self._process.stdin.flush()
-            error = self._follow(stage)
+            error = self._follow(stage, name)
         except BrokenPipeError:
-            error = self._ended(stage)
+            error = self._ended(stage, name)
         except BaseException:
             self.close(at_once=True)
             raise
         if error is not None:
-            name = self._log.name
+            log = self._log.name
             self.close(keep_log=True)
-            raise _as_exception(error, stage, name)
-        if not self._spec.settings.spark.master.startswith("local"):
+            raise as_exception(error, stage, log)
+        if not self._spec.settings.spark.is_local:
             self.close()
 
     def close(self, *, at_once: bool = False, keep_log: bool = False) -> None:
         """End the program, if one runs; its log goes with it unless it is needed to explain an error."""
         if self._process is not None:
-            _stop(self._process, at_once)
+            stop(self._process, at_once)
             self._process = None
         if self._log is not None:
             self._log.close()
@@ -76,38 +91,70 @@ class SparkStages:
         command = [sys.executable, "-m", "corpusmill_jobs.stage", "--index", spec.index, "--run", spec.run]
         if packages:
             command += ["--packages", packages]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **store_environment(spec), **scratch_environment()}
         self._packages = packages
-        self._log = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed by close()
-            "w+", prefix="corpusmill-spark-", suffix=".log", dir=outside_run_folder(), delete=False
-        )
+        self._log = new_log()
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=stage_environment(spec),
         )
 
-    def _follow(self, stage: str) -> dict[str, str] | None:
+    def _follow(self, stage: str, name: str) -> StageFailure | None:
         """Pass progress on until the stage is done (None) or failed (its error)."""
         assert self._process is not None and self._process.stdout is not None
-        for message in _messages(self._process.stdout):
-            if "progress" in message:
-                p = message["progress"]
-                self._progress(ProgressEvent(stage, p["done"], p["total"], p["unit"]))
-            elif "error" in message:
-                error: dict[str, str] = message["error"]
-                return error
-            elif "done" in message:
-                return None
-        return self._ended(stage)
+        end = follow(self._process.stdout, stage, self._progress)
+        return self._ended(stage, name) if end is None else end.error
 
-    def _ended(self, stage: str) -> dict[str, str]:
+    def _ended(self, stage: str, name: str) -> StageFailure:
         assert self._process is not None and self._log is not None
-        code = self._process.wait()
-        return {"type": "RunFailedError", "message": f"stage {stage} ended with code {code}: {_tail(self._log)}"}
+        return told_or_died(self._spec, name, stage, self._process.wait(), self._log)
+
+
+class StageEnd:
+    """How a stage's program said that the stage ended."""
+
+    def __init__(self, error: StageFailure | None = None) -> None:
+        self.error = error
+
+
+def follow(lines: Iterator[str] | IO[str], stage: str, progress: Progress) -> StageEnd | None:
+    """Pass progress on until the stage says how it ended; None where its output ends before it does."""
+    for message in _messages(lines):
+        if "progress" in message:
+            p = message["progress"]
+            progress(ProgressEvent(stage, p["done"], p["total"], p["unit"]))
+        elif "error" in message:
+            return StageEnd(StageFailure(**message["error"]))
+        elif "done" in message:
+            return StageEnd()
+    return None
+
+
+def told_or_died(spec: RunSpec, name: str, stage: str, code: int, log: IO[str]) -> StageFailure:
+    """The error that a program which has gone left in the store; else that it died, with its exit code."""
+    try:
+        report = RunFiles(open_store(spec.index, spec.settings.store), spec.run).stage(name)
+    except StoreError as error:
+        return StageFailure(type="RunFailedError", message=f"stage {stage} ended with code {code}, and {error}")
+    if report is not None and report.error is not None:
+        return report.error
+    ended = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    return StageFailure(
+        type="RunFailedError", message=f"the program of stage {stage} {ended} before it had a result: {_tail(log)}"
+    )
+
+
+def stage_environment(spec: RunSpec) -> dict[str, str]:
+    """The environment of a stage's program on this host."""
+    return {**os.environ, "PYTHONUNBUFFERED": "1", **store_environment(spec), **scratch_environment()}
 
 
 def store_environment(spec: RunSpec) -> dict[str, str]:
     """How the stage program finds the store before it has read the specification."""
-    return {"CORPUSMILL_STAGE_STORE": spec.settings.store.model_dump_json()}
+    return {STORE_VARIABLE: spec.settings.store.model_dump_json()}
 
 
 def scratch_environment() -> dict[str, str]:
@@ -119,6 +166,28 @@ def scratch_environment() -> dict[str, str]:
     return {"SPARK_LOCAL_DIRS": os.environ.get("SPARK_LOCAL_DIRS", folder), "SPARK_SUBMIT_OPTS": options}
 
 
+def new_log() -> IO[str]:
+    """A file for what a stage's program and its JVM print; it outlives the run if it is needed."""
+    return tempfile.NamedTemporaryFile(
+        "w+", prefix="corpusmill-spark-", suffix=".log", dir=outside_run_folder(), delete=False
+    )
+
+
+@contextmanager
+def kept_on_error(log: IO[str]) -> Iterator[None]:
+    """Close a log at the end of the block, and remove it unless an error was raised that it may explain."""
+    kept = False
+    try:
+        yield
+    except Exception:
+        kept = True
+        raise
+    finally:
+        log.close()
+        if not kept:
+            Path(log.name).unlink(missing_ok=True)
+
+
 def _messages(lines: Iterator[str] | IO[str]) -> Iterator[dict]:
     for line in lines:
         if line.startswith("{"):
@@ -128,7 +197,7 @@ def _messages(lines: Iterator[str] | IO[str]) -> Iterator[dict]:
                 continue  # a library's own print: not ours to read
 
 
-def _stop(process: "subprocess.Popen[str]", at_once: bool) -> None:
+def stop(process: "subprocess.Popen[str]", at_once: bool) -> None:
     """Let it end by closing its input; end it if it does not."""
     if process.stdin is not None:
         try:
@@ -147,9 +216,9 @@ def _stop(process: "subprocess.Popen[str]", at_once: bool) -> None:
             continue
 
 
-def _as_exception(error: dict[str, str], stage: str, log: str) -> Exception:
-    kind: Callable[[str], Exception] = getattr(errors, error.get("type", ""), errors.RunFailedError)
-    message = error.get("message", "no message")
+def as_exception(error: StageFailure, stage: str, log: str) -> Exception:
+    kind: Callable[[str], Exception] = getattr(errors, error.type, errors.RunFailedError)
+    message = error.message
     if kind is errors.RunFailedError:
         message = f"{message} (log of stage {stage}: {log})"
     return kind(message)

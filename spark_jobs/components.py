@@ -4,6 +4,7 @@ Nodes are numbered in the order of their strings, so the least number of a compo
 takes two int64 columns: 16 bytes an edge, and about three times that while Arrow copies them.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from corpusmill.errors import GraphFramesNeededError
@@ -15,8 +16,15 @@ if TYPE_CHECKING:
 GRAPHFRAMES_CLASS = "org.graphframes.GraphFrame"
 
 
-def connected_components(spark: "SparkSession", edges: "DataFrame", settings: SparkSettings) -> "DataFrame":
+def connected_components(
+    spark: "SparkSession",
+    edges: "DataFrame",
+    settings: SparkSettings,
+    keep: "Callable[[DataFrame], DataFrame] | None" = None,
+) -> "DataFrame":
     """(node string, component string) of the nodes of `edges` (a string, b string); component = its least node.
+
+    `keep` computes a frame once and holds its rows; by default Spark's cache holds them.
 
     Raises GraphFramesNeededError when there are more than `settings.pair_bound` edges and this Spark application has
     no GraphFrames.
@@ -31,7 +39,7 @@ def connected_components(spark: "SparkSession", edges: "DataFrame", settings: Sp
             f"{count} pair edges pass the bound spark.pair_bound = {settings.pair_bound}: their components need the "
             f"package {settings.graphframes}, which this Spark application does not have"
         )
-    nodes = _numbered(spark, edges, settings)
+    nodes = (keep or _cached)(_numbered(edges, settings))
     numbered = (
         edges.join(nodes.withColumnsRenamed({"node": "a", "id": "src"}), "a")
         .join(nodes.withColumnsRenamed({"node": "b", "id": "dst"}), "b")
@@ -56,23 +64,22 @@ def has_graphframes(spark: "SparkSession") -> bool:
     return True
 
 
-def _numbered(spark: "SparkSession", edges: "DataFrame", settings: SparkSettings) -> "DataFrame":
+def _numbered(edges: "DataFrame", settings: SparkSettings) -> "DataFrame":
     """(node, id long): ids ascend with the strings, since partitions are ranges and each is sorted.
 
-    The numbers depend on where the ranges were cut, so they are kept: on disk where a checkpoint folder is set (a lost
-    executor must not bring other numbers), else in the cache.
+    The numbers depend on where the ranges were cut, so they must be kept: a lost executor must not bring others.
     """
     from pyspark.sql import functions as f
 
     ends = edges.select(f.col("a").alias("node")).union(edges.select("b")).distinct()
     ordered = ends.repartitionByRange(settings.partitions, "node").sortWithinPartitions("node")
-    nodes = ordered.withColumn("id", f.monotonically_increasing_id())
-    if settings.checkpoint_dir:
-        spark.sparkContext.setCheckpointDir(settings.checkpoint_dir)
-        return nodes.checkpoint(eager=True)
-    nodes = nodes.persist()
-    nodes.count()
-    return nodes
+    return ordered.withColumn("id", f.monotonically_increasing_id())
+
+
+def _cached(frame: "DataFrame") -> "DataFrame":
+    frame = frame.persist()
+    frame.count()
+    return frame
 
 
 def _by_scipy(spark: "SparkSession", numbered: "DataFrame", settings: SparkSettings) -> "DataFrame":
@@ -93,11 +100,15 @@ def _by_graphframes(
     from graphframes import GraphFrame
     from pyspark.sql import functions as f
 
-    if not settings.checkpoint_dir:
-        import tempfile
-
-        spark.sparkContext.setCheckpointDir(tempfile.mkdtemp(prefix="corpusmill-components-"))
+    if settings.checkpoint_dir:
+        spark.sparkContext.setCheckpointDir(settings.checkpoint_dir)
     graph = GraphFrame(nodes.select("id"), numbered)
-    found = graph.connectedComponents(algorithm="two_phase", broadcastThreshold=-1, checkpointInterval=2)
+    found = graph.connectedComponents(
+        algorithm="two_phase",
+        broadcastThreshold=-1,
+        checkpointInterval=2,
+        # Without shared storage an executor that is lost meanwhile ends the run; the same command resumes it.
+        use_local_checkpoints=not settings.checkpoint_dir,
+    )
     groups = found.groupBy("component").agg(f.min("id").alias("least"))
     return found.join(groups, "component").select("id", "least")

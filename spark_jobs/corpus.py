@@ -1,8 +1,6 @@
 """Corpus steps on Spark: SQL, grouped maps over Arrow and connected components, over live, owned rows."""
 
-import argparse
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,6 +18,7 @@ from corpusmill.store.objects import ObjectStore, open_store
 from spark_jobs.census import census, counted, documents_frame, owned_texts
 from spark_jobs.components import connected_components
 from spark_jobs.frames import SEGMENT, flat_map, group_map, read_files, write_table
+from spark_jobs.kept import KeptFrames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +43,11 @@ def run_corpus(
     store = open_store(spec.index, spec.settings.store)
     for step in chosen:
         if not take_over(step, plan, draft, parent):
-            _Runner(spark, store, spec, plan, draft, step).run()
+            kept = KeptFrames.of(spark, spec, store)
+            try:
+                _Runner(spark, store, spec, plan, draft, step, kept).run()
+            finally:
+                kept.drop()
     return draft
 
 
@@ -68,6 +71,7 @@ class _Runner:
     plan: ResolvedPlan
     draft: Draft
     step: CorpusStep
+    kept: KeptFrames
     frames: dict[str, "DataFrame"] = field(default_factory=dict)
     owners: "DataFrame | None" = None
     owned: dict[str, int] = field(default_factory=dict)
@@ -79,20 +83,18 @@ class _Runner:
             if name != DOCUMENTS.name:
                 self.frames[name] = self._input(name)
         for place, op in enumerate(self.step.ops):
+            self._describe(op.name)
             frame = self._apply(op)
             uses = sum(op.name in _reads(later) for later in self.step.ops[place + 1 :])
             uses += any(output.name == op.name for output in self.step.outputs)
-            self.frames[op.name] = self._keep(frame) if uses > 1 else frame
+            self.frames[op.name] = self.kept.keep(frame) if uses > 1 else frame
         for output in self.step.outputs:
+            self._describe(output.name)
             self._write(output.name, identity)
 
-    def _keep(self, frame: "DataFrame") -> "DataFrame":
-        """Compute a frame that several others read, once, and forget how: plans that repeat their inputs' plans double
-        with every operation. Without a checkpoint folder the rows live on the executors; a lost one ends the run."""
-        if self.spec.settings.spark.checkpoint_dir:
-            self.spark.sparkContext.setCheckpointDir(self.spec.settings.spark.checkpoint_dir)
-            return frame.checkpoint(eager=True)
-        return frame.localCheckpoint(eager=True)
+    def _describe(self, name: str) -> None:
+        """What Spark's own pages and event log call the jobs that follow."""
+        self.spark.sparkContext.setJobDescription(f"{self.step.name}: {name}")
 
     def _input(self, name: str) -> "DataFrame":
         """Rows of a table that count: those of live texts, from the segment that owns each."""
@@ -121,7 +123,7 @@ class _Runner:
             partitions = self.spec.settings.spark.partitions
             found = owned_texts(self.spark, self.store, partitions, self.frames["documents"], artifacts)
             mine = found.where(found["step"].isin([step for step in steps if step]))
-            self.owners = self._keep(mine.select("step", "text_hash", "segment"))
+            self.owners = self.kept.keep(mine.select("step", "text_hash", "segment"))
             self.owned = {row["step"]: row["count"] for row in self.owners.groupBy("step").count().collect()}
         return self.owned
 
@@ -132,7 +134,7 @@ class _Runner:
             return flat_map(self.frames[op.input], op.fn, op.schema)
         if isinstance(op, GroupMap):
             return group_map([self.frames[name] for name in op.inputs], op.by, op.fn, op.schema)
-        return connected_components(self.spark, self.frames[op.edges], self.spec.settings.spark)
+        return connected_components(self.spark, self.frames[op.edges], self.spec.settings.spark, self.kept.keep)
 
     def _sql(self, op: Sql) -> "DataFrame":
         """The query over the names it reads, each a view of its own that lives as long as the query is analysed."""
@@ -160,31 +162,3 @@ def _reads(op: CorpusOp) -> set[str]:
     if isinstance(op, GroupMap):
         return set(op.inputs)
     return {op.input} if isinstance(op, FlatMap) else {op.edges}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """For spark-submit: `python -m spark_jobs.corpus --index URI --run ID --steps a,b`; reads and writes the draft."""
-    from corpusmill.store.commit import load_snapshot
-    from corpusmill.store.runs import RunFiles
-    from spark_jobs.session import spark_session
-
-    parser = argparse.ArgumentParser(prog="spark_jobs.corpus", description=__doc__)
-    parser.add_argument("--index", required=True)
-    parser.add_argument("--run", required=True)
-    parser.add_argument("--steps", default="")
-    args = parser.parse_args(arguments)
-    store = open_store(args.index)
-    files = RunFiles(store, args.run)
-    spec = files.spec()
-    spark = spark_session(spec.settings, f"corpusmill corpus {args.run}")
-    try:
-        parent = load_snapshot(store, spec.parent) if spec.parent is not None else None
-        steps = [name for name in args.steps.split(",") if name]
-        files.put_draft(run_corpus(spark, spec, files.draft(), steps, parent))
-    finally:
-        spark.stop()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

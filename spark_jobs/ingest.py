@@ -3,7 +3,6 @@
 The driver gets counts, file entries and lists of segments, never rows of documents.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +22,10 @@ from corpusmill.store.commit import load_snapshot
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import ArtifactEntry, Counts, FileEntry, Manifest, SegmentEntry, TableEntry
 from corpusmill.store.objects import ObjectStore, open_store
-from corpusmill.store.runs import RunFiles
 from corpusmill.store.segments import list_segments
 from spark_jobs.census import owned_texts
 from spark_jobs.frames import SEGMENT, read_files, spark_schema, write_table
+from spark_jobs.kept import KeptFrames
 from spark_jobs.reading import (
     LISTED,
     PLANNED,
@@ -55,6 +54,7 @@ class _Run:
     parent: Manifest | None
     worker: tuple[str, ...]
     counts: DocumentCounts | None
+    kept: KeptFrames
 
     @property
     def partitions(self) -> int:
@@ -87,7 +87,16 @@ def ingest(
     """
     store = open_store(spec.index, spec.settings.store)
     parent = load_snapshot(store, spec.parent) if spec.parent is not None else None
-    run = _Run(spark, spec, store, resolved_plan(spec.settings), parent, tuple(worker), counts)
+    kept = KeptFrames.of(spark, spec, store)
+    run = _Run(spark, spec, store, resolved_plan(spec.settings), parent, tuple(worker), counts, kept)
+    try:
+        return _ingest(run)
+    finally:
+        kept.drop()
+
+
+def _ingest(run: _Run) -> IngestResult:
+    parent = run.parent
     planned = _planned(run)
     plan, dirty = _counts(planned) if planned is not None else (PlanCounts(), 0)
     documents = _live_documents(run, planned)
@@ -111,7 +120,7 @@ def ingest(
 
 
 def _planned(run: _Run) -> "DataFrame | None":
-    """PLANNED rows of this source, read and persisted on disk; None if the run has no source."""
+    """PLANNED rows of this source, read and kept; None if the run has no source."""
     from pyspark import StorageLevel
     from pyspark.sql import functions as f
 
@@ -142,7 +151,10 @@ def _planned(run: _Run) -> "DataFrame | None":
     )
     tasks = joined.withColumn("read", f.col("n_doc_id").isNotNull() & ~f.coalesce(current, f.lit(False)))
     read = partial(read_documents, spec=spec, steps=run.text_steps, command=run.worker, counts=run.counts)
-    return tasks.mapInArrow(read, spark_schema(PLANNED)).persist(StorageLevel.DISK_ONLY)
+    planned = tasks.mapInArrow(read, spark_schema(PLANNED))
+    if run.kept.in_store:
+        return run.kept.keep(planned)  # a lost executor must not have its documents read again
+    return planned.persist(StorageLevel.DISK_ONLY)
 
 
 def _without_repeats(listed: "DataFrame", spec: RunSpec) -> "DataFrame":
@@ -349,25 +361,3 @@ def _write_todo(run: _Run, owned: "DataFrame", result: IngestResult) -> None:
     files, digest = write_table(todo.repartition(run.partitions, "segment"), run.store, run.spec.run, TODO)
     result.todo = list(files)
     result.todo_texts = digest.rows
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """`python -m spark_jobs.ingest --index URI --run ID`: reads runs/<run>/spec.json, writes runs/<run>/ingest.json."""
-    from spark_jobs.session import spark_session
-
-    parser = argparse.ArgumentParser(prog="spark_jobs.ingest", description=main.__doc__)
-    parser.add_argument("--index", required=True)
-    parser.add_argument("--run", required=True)
-    options = parser.parse_args(arguments)
-    files = RunFiles(open_store(options.index), options.run)
-    spec = files.spec()
-    files = RunFiles(open_store(options.index, spec.settings.store), options.run)
-    spark = spark_session(spec.settings, f"corpusmill ingest {options.run}")
-    try:
-        files.put_ingest(ingest(spark, spec))
-    finally:
-        spark.stop()
-
-
-if __name__ == "__main__":
-    main()

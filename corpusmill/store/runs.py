@@ -33,6 +33,39 @@ class RunState(BaseModel):
     process: ProcessMark | None = None
 
 
+class StageFailure(BaseModel):
+    """`type` is the name of an exception of corpusmill.errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str
+    message: str
+
+
+class StageProgress(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    done: int
+    total: int | None
+    unit: str
+
+
+class StageReport(BaseModel):
+    """How one stage's program stands, told by itself: `done`, or failed with `error`, or at work, last seen `at`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    stage: str
+    at: str
+    done: bool = False
+    error: StageFailure | None = None
+    progress: StageProgress | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.done or self.error is not None
+
+
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -67,6 +100,16 @@ class RunFiles:
 
     def put_state(self, state: RunState) -> None:
         self._put("state.json", state)
+
+    def stage(self, name: str) -> StageReport | None:
+        """What the program of a stage said last; None before it has said anything."""
+        try:
+            return StageReport.model_validate_json(self._get(f"stages/{name}.json"))
+        except FileNotFoundError:
+            return None
+
+    def put_stage(self, name: str, report: StageReport) -> None:
+        self._put(f"stages/{name}.json", report)
 
     def put_report(self, html: str) -> str:
         """Store the report page; returns its key."""

@@ -9,31 +9,6 @@ from typing import Any
 import pytest
 from corpusmill_jobs import stage
 
-WORKER = """An exception was thrown from the Python worker:
-Traceback (most recent call last):
-  File "reading.py", line 14, in <module>
-    from corpusmill.planning import TEXT_FINGERPRINT
-{last}
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "message"),
-    [
-        (
-            WORKER.format(last="corpusmill.errors.SourceError: cannot read records from a.jsonl"),
-            "SourceError",
-            "cannot read records from a.jsonl",
-        ),
-        (WORKER.format(last="ModuleNotFoundError: No module named 'm'"), "RunFailedError", "ModuleNotFoundError: No"),
-        ("Job aborted.\n\tat org.apache.spark", "RunFailedError", "ValueError: Job aborted."),
-        ("", "RunFailedError", "ValueError"),
-    ],
-)
-def test_a_failure_is_told_by_its_cause(text: str, kind: str, message: str) -> None:
-    told = stage._python_cause(ValueError(text))
-    assert told["type"] == kind and told["message"].startswith(message)
-
 
 class Once(threading.Event):
     """Lets a loop that waits for it run once."""
@@ -48,7 +23,7 @@ def watched(counts: Any, tasks: int = 8) -> dict[str, object] | None:
     tracker = SimpleNamespace(getActiveStageIds=lambda: [1], getStageInfo=lambda number: info)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
     out = io.StringIO()
-    stage._watch(spark, out, Once(), counts)
+    stage._watch(spark, stage._Told(out), Once(), counts)
     lines = out.getvalue().splitlines()
     return json.loads(lines[0])["progress"] if lines else None
 
