@@ -45,7 +45,7 @@ from corpusmill.settings import ModelSettings, ModelsSettings, RaySettings, Sett
 
 G_MAX = 3
 IN_FLIGHT = 32
-SPEED_TOKENS = 96  # that each answer of the comparison may have
+SPEED_TOKENS = 64  # that each answer of the comparison may have
 _OFFLINE = "offline"
 
 
@@ -58,10 +58,10 @@ class Prompt:
     request: CompletionRequest
 
 
-def documents(count: int, chunks: int) -> list[list[str]]:
-    """Chunks of `count` documents: stretches of the Debian policy manual, `chunks` each."""
+def documents(count: int, chunks: int, words: int) -> list[list[str]]:
+    """Chunks of `count` documents: stretches of the Debian policy manual, `chunks` of about `words` words each."""
     text = gzip.decompress((SHARED / "debian_policy" / "policy.txt.gz").read_bytes()).decode("utf-8", "replace")
-    pieces = [text[p.span.start : p.span.end] for p in partition(text, get_tokenizer("words"), 250, 300)]
+    pieces = [text[p.span.start : p.span.end] for p in partition(text, get_tokenizer("words"), words, words * 6 // 5)]
     return [pieces[at * chunks : (at + 1) * chunks] for at in range(min(count, len(pieces) // chunks))]
 
 
@@ -164,7 +164,7 @@ async def hit_rate(pool: Pool, asked: Sequence[Prompt], *, affine: bool, ordered
 def show_prefixes(folder: Path, count: int) -> None:
     from transformers import AutoTokenizer
 
-    docs = documents(count, 8)
+    docs = documents(count, 8, 250)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ways = {
         "affine, ordered": (True, True),
@@ -176,15 +176,18 @@ def show_prefixes(folder: Path, count: int) -> None:
         f"prefix cache: {len(docs)} documents of 8 chunks, 2 replicas, {IN_FLIGHT} requests in flight, random weights"
     )
     print(f"{'window':8} {'prompts':>8} {'in common':>10} " + " ".join(f"{way:>16}" for way in ways))
-    for g_overlap in (2, 1, 0):
-        asked = prompts(docs, g_overlap, 1)
-        rates = []
-        for affine, ordered in ways.values():
-            # a pool anew for each: caches begin empty
-            with Pool(model_settings(folder, min_replicas=2, kv_cache_gb=KV_GB)) as pool:
+    with Pool(model_settings(folder, min_replicas=2, kv_cache_gb=KV_GB)) as pool:
+        for g_overlap in (2, 1, 0):
+            rates = []
+            for way, (affine, ordered) in ways.items():
+                # other words at the beginning of each chunk, so that nothing of an earlier way is found but the
+                # instruction, which is always there
+                own = [[f"({way} {g_overlap}) {chunk}" for chunk in chunks] for chunks in docs]
+                asked = prompts(own, g_overlap, 1)
                 rates.append(asyncio.run(hit_rate(pool, asked, affine=affine, ordered=ordered)))
-        told = " ".join(f"{rate:>16.2f}" for rate in rates)
-        print(f"({G_MAX},{g_overlap})    {len(asked):8} {common_share(asked, tokenizer):>10.2f} {told}", flush=True)
+            told = " ".join(f"{rate:>16.2f}" for rate in rates)
+            common = common_share(asked, tokenizer)
+            print(f"({G_MAX},{g_overlap})    {len(asked):8} {common:>10.2f} {told}", flush=True)
 
 
 KV_GB = 0.008  # of one replica: some 32,000 tokens of the tiny model, about twice what 16 requests have
@@ -227,8 +230,8 @@ def speed_settings(folder: Path) -> ModelSettings:
 
 
 def speed_prompts(count: int) -> list[Prompt]:
-    """Prompts of whole windows, about 1,200 tokens each."""
-    return prompts(documents(-(-count // 4), 4), 0, SPEED_TOKENS)[:count]
+    """Prompts of windows of one to three short chunks."""
+    return prompts(documents(-(-count // 4), 4, 80), 0, SPEED_TOKENS)[:count]
 
 
 @dataclass(frozen=True)
@@ -349,7 +352,7 @@ def main() -> int:
     parser.add_argument("--prefixes", action="store_true")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--documents", type=int, default=24)
-    parser.add_argument("--calls", type=int, default=48)
+    parser.add_argument("--calls", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--offline", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -45,6 +45,7 @@ def application(args: ModelSettings) -> "Application":
 def _application(settings: ModelSettings, cpus: float) -> "Application":
     from ray import serve
     from ray.serve.config import RequestRouterConfig
+    from ray.serve.schema import LoggingConfig
 
     own = settings.vllm
     deployment = serve.deployment(
@@ -59,6 +60,7 @@ def _application(settings: ModelSettings, cpus: float) -> "Application":
         health_check_timeout_s=HEALTH_TIMEOUT_S,
         graceful_shutdown_timeout_s=GRACE_S,
         max_constructor_retry_count=START_ATTEMPTS,
+        logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),  # else a line for each call
         **_replicas(own),
     )(LanguageReplica)
     return deployment.bind(settings)

@@ -82,6 +82,7 @@ def stats(handle: Any) -> dict[str, EngineStats]:
         for number in range(8):
             one = handle.options(method_name="stats", session_id=f"{number}").remote().result(timeout_s=30)
             found[one.replica] = one
+        time.sleep(0.2)
     return found
 
 
@@ -158,7 +159,7 @@ def test_a_killed_replica_is_replaced_and_its_calls_run_again(own: ModelSettings
     assert usage.calls - usage.repairs == count  # one answer each, whatever was lost
     assert usage.calls == sum(result.usage.calls for result in results)
     assert usage.prompt_tokens == sum(result.usage.prompt_tokens for result in results)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while victim.replica in (now := stats(handle)) or len(now) < REPLICAS:
         assert time.monotonic() < deadline, f"{victim.replica} was not replaced: {sorted(now)}"
         time.sleep(0.5)
@@ -171,6 +172,26 @@ def test_a_prompt_that_is_too_long_is_that_inputs_fault(own: ModelSettings, hand
     long = CompletionRequest((Message("user", TEXT * 200),), request.output_type, 64)
     with pytest.raises(ModelOutputError, match=r"has \d{4} tokens, and the engine .* takes 2048"):
         asyncio.run(client.complete(long))
+
+
+def test_an_application_that_runs_is_used_by_its_name_and_left(own: ModelSettings, handle: Any) -> None:
+    name = application_name(own)
+    leases = set(_kept)
+    named = own.model_copy(update={"vllm": own.vllm.model_copy(update={"application": name})})
+    client = PoolClients(language_pools(settings_of(named), ["extract", "answer"]))(named)
+    assert asyncio.run(client.complete(requests()[1])).completion_tokens > 0
+    assert set(_kept) == leases  # none that would end it
+
+    absent = own.model_copy(update={"vllm": own.vllm.model_copy(update={"application": "mine"})})
+    with pytest.raises(ConfigError, match=f"no Ray Serve application 'mine' .*{name}"):
+        language_pools(settings_of(absent), ["extract"])
+
+
+def test_a_serve_configuration_can_name_the_application(own: ModelSettings) -> None:
+    from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
+
+    made = call_user_app_builder_with_args_if_necessary(application, own.model_dump(mode="json"))
+    assert made._bound_deployment.name == "LanguageReplica"
 
 
 def test_a_pool_that_nobody_uses_any_more_ends(own: ModelSettings, handle: Any) -> None:
@@ -190,7 +211,7 @@ def test_a_pool_that_nobody_uses_any_more_ends(own: ModelSettings, handle: Any) 
     ("folder", "engine", "told"),
     [
         ("/nowhere/model", {}, "/nowhere/model"),
-        (None, {"kv_cache_gb": 0.0001, "max_model_len": 4096}, "KV cache"),
+        (None, {"kv_cache_gb": 0.0001, "max_model_len": 4096}, "KV cache"),  # as a model too large for its GPU
     ],
 )
 def test_a_model_that_does_not_load_is_told_with_the_engines_words(
@@ -204,17 +225,3 @@ def test_a_model_that_does_not_load_is_told_with_the_engines_words(
     assert str(own.model) in str(raised.value) and told in str(raised.value)
     assert "Traceback" not in str(raised.value)
     assert application_name(own) not in serve.status().applications
-
-
-def test_an_application_of_ones_own_is_used_and_left(writer: Path) -> None:
-    from ray import serve
-
-    own = model_settings(writer, application="mine")
-    with pytest.raises(ConfigError, match="no Ray Serve application 'mine'"):
-        language_pools(settings_of(own), ["extract"])
-    serve.run(application(own), name="mine", route_prefix=None)
-    handle = language_pools(settings_of(own), ["extract"])["mine"]
-    client = PoolClients({"mine": handle})(own)
-    assert asyncio.run(client.complete(requests()[1])).completion_tokens > 0
-    assert not [name for name in _kept if "mine" in name]
-    serve.delete("mine")
