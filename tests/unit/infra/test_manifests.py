@@ -195,7 +195,7 @@ def test_disruption_budgets_name_pods_of_which_one_may_go() -> None:
         least[budget["metadata"]["name"]] = budget["spec"]["minAvailable"]
     assert least.pop("ray-head") == 1
     (service,) = of_kind("overlays/production", "RayService")
-    (pool,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    (pool,) = [g for g in service["spec"]["rayClusterConfig"]["workerGroupSpecs"] if g["groupName"] == "gpu"]
     assert least == {"ray-cpu": groups["cpu"] - 1, "ray-gpu": groups["gpu"] - 1, "models": pool["minReplicas"] - 1}
 
 
@@ -218,7 +218,8 @@ def test_ray_clusters(kind: str, spec: Manifest) -> None:
         assert {name: env[name] for name in KEEPALIVE} == KEEPALIVE
         gpu = "nvidia.com/gpu" in container["resources"]["limits"]
         assert container["image"].rpartition(":")[0].endswith("gpu" if gpu else "cpu")
-        if kind != "RayService" and group is not head:  # a run divides what it finds: the number must not change
+        scaled = kind == "RayService" and gpu
+        if group is not head and not scaled:  # a run divides the CPUs that it finds: their number must not change
             assert group["replicas"] == group["minReplicas"] == group["maxReplicas"]
 
 
@@ -245,8 +246,9 @@ def test_the_pool_is_an_application_of_the_code() -> None:
     (application,) = config["applications"]
     module, _, name = application["import_path"].partition(":")
     assert callable(getattr(import_module(module), name))
+    assert application["route_prefix"] is None  # it is asked through Ray alone
     args = ModelSettings.model_validate(application["args"])
-    (group,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    (group,) = [g for g in service["spec"]["rayClusterConfig"]["workerGroupSpecs"] if g["groupName"] == "gpu"]
     gpus = int(group["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
     assert args.vllm.gpus_per_replica == gpus
     assert (args.vllm.min_replicas, args.vllm.max_replicas) == (group["minReplicas"], group["maxReplicas"])
