@@ -6,9 +6,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,7 @@ def _started(settings: Settings, app: str, packages: str | None) -> "SparkSessio
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     options = start_options(settings, app, packages)
-    with _told(spark):
+    with _told(spark, packages):
         with _given_in_a_file(options):
             SparkContext._ensure_initialized()
         builder = SparkSession.builder
@@ -117,8 +118,8 @@ def properties_file(options: dict[str, str]) -> Iterator[Path]:
 
 
 @contextmanager
-def _told(spark: SparkSettings) -> Iterator[None]:
-    """What goes wrong while a session starts, as one message."""
+def _told(spark: SparkSettings, packages: str | None = None) -> Iterator[None]:
+    """What goes wrong while a session starts, as one message. `packages` were to be resolved for it."""
     from pyspark.errors import PySparkRuntimeError
 
     try:
@@ -126,7 +127,9 @@ def _told(spark: SparkSettings) -> Iterator[None]:
     except PySparkRuntimeError as error:
         if "JAVA_GATEWAY_EXITED" not in str(error):
             raise
-        raise RunFailedError(f"{_JAVA}; {java_program()} ended before Spark had started") from error
+        wanted = [*spark.packages, *([packages] if packages else [])]
+        perhaps = f" (perhaps a package cannot be resolved: {', '.join(wanted)})" if wanted else ""
+        raise RunFailedError(f"{java_program()} ended before Spark had started; its log says why{perhaps}") from error
     except Exception as error:
         if master_addresses(spark.master) and _refused(str(error)):
             raise UsageError(
@@ -153,9 +156,9 @@ def refuse_no_java() -> None:
     if program is None:
         place = f"JAVA_HOME = {home} has no bin/java" if home else "JAVA_HOME is not set and PATH has no java"
         raise UsageError(f"{_JAVA}, and {socket.gethostname()} has none: {place}")
-    shown = _java_version(program)
-    if shown is None:
-        raise UsageError(f"{_JAVA}, and {program} on {socket.gethostname()} does not run")
+    wrong = _java_fault(program)
+    if wrong is not None:
+        raise UsageError(f"{_JAVA}, and {program} on {socket.gethostname()} does not run: {wrong}")
 
 
 def java_program() -> str | None:
@@ -164,12 +167,17 @@ def java_program() -> str | None:
     return shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
 
 
-def _java_version(program: str) -> str | None:
+def _java_fault(program: str) -> str | None:
+    """Why it does not run, None where it does, or where this host is too busy to tell in time: Spark will."""
     try:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.SubprocessError):
+    except subprocess.TimeoutExpired:
         return None
-    return done.stderr.partition("\n")[0] if done.returncode == 0 else None
+    except OSError as error:
+        return error.strerror or str(error)
+    if done.returncode == 0:
+        return None
+    return f"it ended with {done.returncode}: {(done.stderr or done.stdout).strip()[:300]}"
 
 
 def refuse_no_master(spark: SparkSettings) -> None:
@@ -199,6 +207,8 @@ def executor_hosts(session: "SparkSession") -> list[str]:
 
 def _wait_for_executor(session: "SparkSession", spark: SparkSettings) -> None:
     """Spark itself would wait for ever, with a line in its log."""
+    if session.sparkContext.getConf().get("spark.dynamicAllocation.enabled") == "true":
+        threading.Thread(target=_ask_for_one, args=(session,), name="first job", daemon=True).start()
     deadline = time.monotonic() + spark.executor_wait_s
     while not executor_hosts(session):
         if session.sparkContext._jsc.sc().isStopped():
@@ -209,6 +219,14 @@ def _wait_for_executor(session: "SparkSession", spark: SparkSettings) -> None:
         if time.monotonic() > deadline:
             raise RunFailedError(_nothing_granted(session, spark))
         time.sleep(0.2)
+
+
+def _ask_for_one(session: "SparkSession") -> None:
+    """With dynamic allocation no executor comes before there is work."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    with suppress(Py4JError):  # the session was stopped meanwhile; whoever waits says why
+        session.range(1).count()
 
 
 def _nothing_granted(session: "SparkSession", spark: SparkSettings) -> str:
