@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.errors import RunFailedError, UsageError
@@ -31,14 +30,12 @@ class Unanswered(UsageError):
 
 @dataclass(frozen=True)
 class Job:
-    """A command to run on the cluster. `environment` is seen by it and all that it starts there; `folder` is copied to
-    the cluster and is the working directory. `cpus` and `resources` say which node may run the command itself (none:
-    the head)."""
+    """A command to run on the cluster. `environment` is seen by it and all that it starts there. `cpus` and `resources`
+    say which node may run the command itself (none: the head)."""
 
     id: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    folder: Path | None = None
     cpus: float | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
 
@@ -65,14 +62,11 @@ class JobServer:
 
     def submit(self, job: Job) -> None:
         """Start it. Raises UsageError where the cluster refuses it (an id that is taken, say)."""
-        environment: dict[str, Any] = {"env_vars": {"PYTHONUNBUFFERED": "1", **job.environment}}
-        if job.folder is not None:
-            environment["working_dir"] = str(job.folder)
         with self._asking():
             self._client.submit_job(
                 entrypoint=shlex.join(job.command),
                 submission_id=job.id,
-                runtime_env=environment,
+                runtime_env={"env_vars": {"PYTHONUNBUFFERED": "1", **job.environment}},
                 entrypoint_num_cpus=job.cpus,
                 entrypoint_resources=dict(job.resources) or None,
             )
@@ -144,11 +138,7 @@ class JobServer:
 
 
 def _client(address: str) -> "JobSubmissionClient":
-    import logging
-
     from ray.job_submission import JobSubmissionClient
-
-    logging.getLogger("ray.dashboard.modules.dashboard_sdk").setLevel(logging.WARNING)  # it tells of every upload
 
     class Bounded(JobSubmissionClient):
         """Ray's client waits for ever on a cut connection."""

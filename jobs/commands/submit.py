@@ -1,9 +1,7 @@
 """`corpusmill submit`: the same commands on a Ray cluster, as jobs; follow, inspect and stop them from outside."""
 
 import os
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
     from ..ray_jobs import Job, JobEnd, JobServer
 
-CONFIG = "corpusmill.yaml"  # in the job's working directory
 ADDRESS = "CORPUSMILL_RAY_ADDRESS"
 
 AddressOption = Annotated[
@@ -69,22 +66,21 @@ def index(
     console = messages()
     _warn_of_local_paths(console, source=source, to=to)
     name = run_name(run)
-    command = ["index", source, "--to", to, "--config", CONFIG]
+    command = ["index", source, "--to", to]
     command += ["--source-id", source_id] if source_id else []
     command += ["--refit"] if refit else []
-    given, claimed = environment(env or []), resources(resource or [])
+    variables, claimed = environment(env or []), resources(resource or [])
     from ..ray_jobs import JobServer
+    from ..submitted import SETTINGS
 
+    request = _Request(name, command, {SETTINGS: settings_of_job(settings), **variables}, cpus, claimed)
     server = JobServer(ray_address)
-    with tempfile.TemporaryDirectory(prefix="corpusmill-submit-") as folder:
-        write_config(settings, Path(folder) / CONFIG)
-        job = _Request(name, command, given, Path(folder), cpus, claimed)
-        if not wait:
-            server.submit(job.attempt(1))
-            _tell_submitted(name, ray_address, console, json)
-            return
-        console.print(f"run {name} at {ray_address}")
-        code, value = run_to_end(server, job, attempts, console)
+    if not wait:
+        server.submit(request.attempt(1))
+        _tell_submitted(name, ray_address, console, json)
+        return
+    console.print(f"run {name} at {ray_address}")
+    code, value = run_to_end(server, request, attempts, console)
     if json:
         emit(value)
     else:
@@ -147,14 +143,12 @@ class _Request:
         name: str,
         command: Sequence[str],
         environment: dict[str, str],
-        folder: Path,
         cpus: float | None,
         resources: dict[str, float],
     ) -> None:
         self.name = name
         self._command = command
         self._environment = environment
-        self._folder = folder
         self._cpus = cpus
         self._resources = resources
 
@@ -163,7 +157,7 @@ class _Request:
 
         name = attempt_name(self.name, number)
         command = ["python", "-m", "corpusmill_jobs.submitted", *self._command, "--run", name]
-        return Job(name, command, self._environment, self._folder, self._cpus, self._resources)
+        return Job(name, command, self._environment, self._cpus, self._resources)
 
 
 def run_to_end(server: "JobServer", request: _Request, attempts: int, console: "Console") -> tuple[int, Any]:
@@ -231,14 +225,10 @@ def _last_attempt(server: "JobServer", run: str) -> str:
     raise UsageError(f"no run {run!r} at {server.address}; the latest: {', '.join(newest) or 'none'}")
 
 
-def write_config(settings: "Settings", path: Path) -> None:
-    """The whole tree as YAML. On the cluster the run joins the Ray that runs it, unless another one is named."""
-    import yaml
-
-    tree = settings.model_dump(mode="json")
-    if tree["ray"]["address"] is None:
-        tree["ray"]["address"] = "auto"
-    path.write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), "utf-8")
+def settings_of_job(settings: "Settings") -> str:
+    """The whole tree as JSON. On the cluster the run joins the Ray that runs it, unless another one is named."""
+    own = settings.ray if settings.ray.address is not None else settings.ray.model_copy(update={"address": "auto"})
+    return settings.model_copy(update={"ray": own}).model_dump_json()
 
 
 def environment(given: Sequence[str]) -> dict[str, str]:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from corpusmill_jobs import cli
 from corpusmill_jobs.commands.submit import (
     _Request,
@@ -13,10 +12,10 @@ from corpusmill_jobs.commands.submit import (
     last_result,
     resources,
     run_to_end,
-    write_config,
+    settings_of_job,
 )
 from corpusmill_jobs.ray_jobs import Job, JobEnd, JobServer
-from corpusmill_jobs.submitted import MARK, main, result_of
+from corpusmill_jobs.submitted import MARK, SETTINGS, main, result_of
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -57,7 +56,7 @@ def ended(code: int, value: object) -> tuple[list[str], JobEnd]:
 
 def follow(*ends: tuple[list[str], JobEnd], attempts: int = 3) -> tuple[Server, Callable[[], tuple[int, object]]]:
     server = Server(*ends)
-    request = _Request("nightly", ["index", "s3://a/b", "--to", "s3://a/i"], {"A": "1"}, Path("/tmp"), None, {})
+    request = _Request("nightly", ["index", "s3://a/b", "--to", "s3://a/i"], {"A": "1"}, None, {})
     return server, lambda: run_to_end(server, request, attempts, Console(quiet=True))  # type: ignore[arg-type]
 
 
@@ -106,16 +105,22 @@ def test_the_last_loss_is_told() -> None:
 
 def test_the_settings_that_travel_are_the_whole_tree_and_join_the_cluster(tmp_path: Path) -> None:
     given = load_settings(None, {"ray.builders": "7", "spark.master": "spark://m:7077"}, {}).settings
-    write_config(given, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(settings_of_job(given))
     there = load_settings(str(tmp_path / "c.yaml"), {}, {}).settings
     assert there.ray.address == "auto" and there.ray.builders == 7 and there.spark.master == "spark://m:7077"
     assert there.model_copy(update={"ray": given.ray}) == given
 
 
-def test_an_address_in_the_settings_stays(tmp_path: Path) -> None:
+def test_an_address_in_the_settings_stays() -> None:
     settings = Settings.model_validate({"ray": {"address": "http://other:8265"}})
-    write_config(settings, tmp_path / "c.yaml")
-    assert yaml.safe_load((tmp_path / "c.yaml").read_text())["ray"]["address"] == "http://other:8265"
+    assert json.loads(settings_of_job(settings))["ray"]["address"] == "http://other:8265"
+
+
+def test_the_settings_of_a_job_are_taken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv(SETTINGS, json.dumps({"spark": {"partitions": 77}}))
+    assert main(["config", "show", "--changed"]) == 0
+    (result,) = [found for line in capsys.readouterr().out.splitlines() if (found := result_of(line)) is not None]
+    assert "77" in json.dumps(result[1])
 
 
 def test_variables_by_name_and_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
