@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import pyarrow as pa
+
 from corpusmill.drafting import table_entry
 from corpusmill.errors import ConfigError
 from corpusmill.planning import made_from, resolved_plan, take_over
 from corpusmill.run import RunSpec
-from corpusmill.schemas import DOCUMENTS, TEXTS
+from corpusmill.schemas import DOCUMENTS, TEXTS, TableSpec
 from corpusmill.steps import CorpusOp, CorpusStep, FlatMap, GroupMap, ResolvedPlan, Sql
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import Manifest
@@ -96,10 +98,12 @@ class _Runner:
         """What Spark's own pages and event log call the jobs that follow."""
         self.spark.sparkContext.setJobDescription(f"{self.step.name}: {name}")
 
-    def _input(self, name: str) -> "DataFrame":
-        """Rows of a table that count: those of live texts, from the segment that owns each."""
+    def _input(self, name: str, query: str | None = None) -> "DataFrame":
+        """Rows of a table that count: those of live texts, from the segment that owns each. With the columns that a
+        query names, if one is given: nothing else is read, least of all vectors."""
         entry = next(table for table in self.draft.tables if table.name == name)
-        schema = (TEXTS if name == TEXTS.name else self.plan.spec(name)).schema
+        spec = TEXTS if name == TEXTS.name else self.plan.spec(name)
+        schema = spec.schema if query is None else named_columns(spec, query)
         partitions = self.spec.settings.spark.partitions
         if entry.artifact is None:
             files = [("", file) for file in entry.files]
@@ -141,7 +145,9 @@ class _Runner:
         names = [name for name in self.frames if name in _reads(op)]
         views = {name: f"{name}_{uuid4().hex}" for name in names}
         for name, view in views.items():
-            self.frames[name].createOrReplaceTempView(view)
+            stored = name in self.step.inputs and name != DOCUMENTS.name
+            frame = self._input(name, op.query) if stored else self.frames[name]
+            frame.createOrReplaceTempView(view)
         bound = ", ".join(f"{name} AS (SELECT * FROM {view})" for name, view in views.items())
         try:
             return self.spark.sql(f"WITH {bound} SELECT * FROM ({op.query})" if bound else op.query)
@@ -153,6 +159,16 @@ class _Runner:
         table = self.plan.spec(name)
         files, digest = write_table(self.frames[name], self.store, self.spec.run, table)
         self.draft.put_table(table_entry(self.spec.settings, self.plan, self.step, table, files, digest, identity))
+
+
+def named_columns(spec: TableSpec, query: str) -> pa.Schema:
+    """The columns of a table that a query may mean: those whose names are words of it, and those by which rows are
+    matched with their owners; all where it may mean columns without their names."""
+    words = {word.lower() for word in re.findall(r"\w+", query)}
+    if re.search(r"(?<!count\()\*", query) or "natural" in words:
+        return spec.schema
+    wanted = words | {"text_hash", *spec.key}
+    return pa.schema([column for column in spec.schema if column.name.lower() in wanted])
 
 
 def _reads(op: CorpusOp) -> set[str]:

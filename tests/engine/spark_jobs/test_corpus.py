@@ -23,6 +23,7 @@ from corpusmill.models.embedders import build_embedder
 from corpusmill.models.factory import model_fingerprints
 from corpusmill.names import normal_form
 from corpusmill.planning import resolved_plan
+from corpusmill.schemas import TableSpec
 from corpusmill.settings import Settings, SparkSettings
 from corpusmill.steps import CorpusStep, DocumentStep, ResolvedPlan, TextStep, resolve
 from corpusmill.store.draft import Draft
@@ -32,7 +33,7 @@ from corpusmill.store.segments import TextArtifact
 from corpusmill.store.view import SnapshotView
 from spark_jobs.census import census
 from spark_jobs.components import connected_components
-from spark_jobs.corpus import run_corpus
+from spark_jobs.corpus import named_columns, run_corpus
 from tests.engine.spark_jobs.tiny_index import Document, Entity, entity_tables, put_documents, put_segment, tiny_index
 
 if TYPE_CHECKING:
@@ -309,3 +310,19 @@ def test_every_corpus_step_of_the_plan_reads_tables_that_it_declares() -> None:
         assert isinstance(step, CorpusStep)
         made = {op.name for op in step.ops}
         assert {spec.name for spec in step.outputs} <= made
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("SELECT t.Name, count(*) AS n FROM things t GROUP BY t.name", ["text_hash", "unit", "name"]),
+        ("SELECT t.* FROM things t", ["text_hash", "unit", "name", "vector"]),
+        ("SELECT * FROM things", ["text_hash", "unit", "name", "vector"]),
+        ("SELECT name FROM things NATURAL JOIN others", ["text_hash", "unit", "name", "vector"]),
+        ("SELECT vector FROM things", ["text_hash", "unit", "vector"]),
+    ],
+)
+def test_a_query_reads_the_columns_that_it_names(query: str, columns: list[str]) -> None:
+    names = ("text_hash", "unit", "name", "vector")
+    spec = TableSpec("things", pa.schema([(name, pa.string()) for name in names]), ("text_hash", "unit"))
+    assert named_columns(spec, query).names == columns
