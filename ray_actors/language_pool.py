@@ -20,7 +20,7 @@ from corpusmill.models.vllm_calls import PoolCall, read_answer
 from corpusmill.settings import ModelSettings, Settings, VllmSettings
 from ray_actors.cluster import kept_actors
 from ray_actors.language_engine import FAILED, LanguageReplica
-from ray_actors.language_keeper import Lease, PoolKeeper, keeper_options
+from ray_actors.language_keeper import NAMESPACE, Found, Lease, PoolKeeper, keeper_options, look
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -99,38 +99,41 @@ def language_pools(settings: Settings, roles: Iterable[Role]) -> dict[str, Any]:
 
 def _pool(settings: Settings, own: ModelSettings, name: str) -> Any:
     try:
-        from ray import serve
+        import ray.serve  # noqa: F401 - handles are made of it
     except ImportError as error:
         raise ConfigError(f"backend 'vllm' needs Ray Serve: pip install 'ray[serve]' ({error})") from error
 
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     local = settings.ray.address is None
-    if own.vllm.application is None and not _runs_already(name):
+    found = _look(name)
+    kept = own.vllm.application is None and (found.status != "RUNNING" or _is_kept(name))
+    if kept:
         if local:
             _refuse_without_gpus(own)
         kept_actors(f"language-{name}", lambda: [_leased(own, name, local)])
-    elif (status := _status(name)) != "RUNNING":
+        found = _look(name)
+    if found.handle is None or not (kept or found.status == "RUNNING"):
         raise ConfigError(
-            f"models: no Ray Serve application {name!r} runs for model {own.model!r} (status {status}); "
-            f"applications: {sorted(serve.status().applications) or 'none'}"
+            f"models: no Ray Serve application {name!r} runs for model {own.model!r} (status {found.status}); "
+            f"applications: {found.applications or 'none'}"
         )
-    return serve.get_app_handle(name)
+    return found.handle
 
 
-def _runs_already(name: str) -> bool:
-    """Whether someone else deployed it; one that a run started has a keeper."""
+def _look(name: str) -> Found:
+    """By a task: Serve's client in a process stays with the first Ray that the process was connected to."""
+    task: Any = ray.remote(look).options(num_cpus=0)
+    found: Found = ray.get(task.remote(name))
+    return found
+
+
+def _is_kept(name: str) -> bool:
+    """Whether a run started it; what someone else deployed has no keeper."""
     try:
-        ray.get_actor(name, namespace=keeper_options(name)["namespace"])
+        ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
-        return _status(name) == "RUNNING"
-    return False
-
-
-def _status(name: str) -> str:
-    from ray import serve
-
-    found = serve.status().applications.get(name)
-    return "not there" if found is None else str(found.status.value)
+        return False
+    return True
 
 
 def _refuse_without_gpus(own: ModelSettings) -> None:

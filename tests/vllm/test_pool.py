@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 import ray
 from pydantic import BaseModel
 
-from corpusmill.errors import ConfigError, ModelOutputError, RunFailedError
+from corpusmill.errors import ConfigError, ModelOutputError, ModelUnavailableError, RunFailedError
 from corpusmill.methods.flexstructrag.tasks import (
     EXTRACT,
     MERGE_SUMMARY,
@@ -30,7 +31,8 @@ from corpusmill.models.factory import build_models
 from corpusmill.models.identity import application_name
 from corpusmill.models.metered import Meter
 from corpusmill.models.prompts import render_prompt
-from corpusmill.models.structured import CompletionRequest, Message
+from corpusmill.models.retrying import with_retries
+from corpusmill.models.structured import Completion, CompletionBackend, CompletionRequest, Message
 from corpusmill.models.vllm_calls import EngineStats, PoolAnswer, PoolCall
 from corpusmill.settings import ModelSettings
 from ray_actors.cluster import _kept
@@ -86,6 +88,43 @@ def stats(handle: Any) -> dict[str, EngineStats]:
     return found
 
 
+class Noticing:
+    """A client that counts the calls whose replica was lost."""
+
+    def __init__(self, inner: CompletionBackend) -> None:
+        self._inner = inner
+        self.lost = 0
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        try:
+            return await self._inner.complete(request)
+        except ModelUnavailableError:
+            self.lost += 1
+            raise
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def engines_of(replica: EngineStats) -> list[int]:
+    """The processes below a replica that compute."""
+    return [child.pid for child in psutil.Process(replica.pid).children(recursive=True) if "Engine" in child.name()]
+
+
+def gone(pid: int, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while psutil.pid_exists(pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not psutil.pid_exists(pid)
+
+
+def wait_for_others_than(victim: EngineStats, handle: Any) -> None:
+    """Until there are as many replicas as before, and the victim is none of them."""
+    deadline = time.monotonic() + 150
+    while victim.replica in (now := stats(handle)) or len(now) < REPLICAS:
+        assert time.monotonic() < deadline, f"{victim.replica} was not replaced: {sorted(now)}"
+
+
 def test_every_answer_is_valid_and_counted(own: ModelSettings, handle: Any) -> None:
     client = PoolClients({application_name(own): handle})(own)
     before = stats(handle)
@@ -131,15 +170,10 @@ def test_a_document_stays_on_one_replica_and_finds_its_prefix_there(handle: Any)
 
 def test_a_killed_replica_is_replaced_and_its_calls_run_again(own: ModelSettings, handle: Any) -> None:
     victim = next(iter(stats(handle).values()))
-    engines = {child.pid for child in psutil.Process(victim.pid).children(recursive=True) if "Engine" in child.name()}
-    assert engines
+    (engine,) = engines_of(victim)
     meter = Meter()
-    models = build_models(
-        settings_of(own.model_copy(update={"temperature": 0.7})),
-        meter=meter,
-        completions=PoolClients({application_name(own): handle}),
-        calls_in_flight=16,
-    )
+    client = Noticing(PoolClients({application_name(own): handle})(own))
+    models = build_models(settings_of(own), meter=meter, completions=lambda settings: client, calls_in_flight=16)
     task, count = make_task(), 60
 
     async def run() -> list[Any]:
@@ -154,16 +188,44 @@ def test_a_killed_replica_is_replaced_and_its_calls_run_again(own: ModelSettings
         return list(await asyncio.gather(*calls))
 
     results = asyncio.run(run())
-    assert len(results) == count
+    assert client.lost > 0  # the victim had calls
     usage = meter.snapshot().usage["extract"]
     assert usage.calls - usage.repairs == count  # one answer each, whatever was lost
     assert usage.calls == sum(result.usage.calls for result in results)
     assert usage.prompt_tokens == sum(result.usage.prompt_tokens for result in results)
-    deadline = time.monotonic() + 150
-    while victim.replica in (now := stats(handle)) or len(now) < REPLICAS:
-        assert time.monotonic() < deadline, f"{victim.replica} was not replaced: {sorted(now)}"
+    assert gone(engine, within_s=30)  # it keeps no memory
+    wait_for_others_than(victim, handle)
+
+
+def test_an_engine_that_dies_ends_its_replica_and_its_calls_run_elsewhere(own: ModelSettings, handle: Any) -> None:
+    victim = next(iter(stats(handle).values()))
+    (engine,) = engines_of(victim)
+    client = PoolClients({application_name(own): handle})(own)
+
+    async def run() -> list[Any]:
+        calls = [asyncio.create_task(with_retries(lambda r=r: client.complete(r), 6)) for r in requests()]
+        while sum(call.done() for call in calls) < 3:
+            await asyncio.sleep(0.01)
+        os.kill(engine, signal.SIGKILL)
+        return list(await asyncio.gather(*calls))
+
+    assert all(completion.finish_reason == "stop" for completion in asyncio.run(run()))
+    assert gone(victim.pid, within_s=30)
+    wait_for_others_than(victim, handle)
+
+
+def test_the_metrics_reach_rays_endpoint() -> None:
+    node = next(node for node in ray.nodes() if node["Alive"])
+    page, deadline = "", time.monotonic() + 60
+    while "corpusmill_llm_idle_seconds" not in page and time.monotonic() < deadline:
         time.sleep(0.5)
-    assert not [pid for pid in engines if psutil.pid_exists(pid)]  # its engine keeps no memory
+        address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+        page = httpx.get(address, trust_env=False).text
+    rows = [line for line in page.splitlines() if line.startswith("ray_corpusmill_llm_requests_total")]
+    assert any('outcome="stop"' in row and float(row.rsplit(" ", 1)[1]) > 0 for row in rows), page[-2000:]
+    for name in ("prompt_tokens_total", "cached_tokens_total", "completion_tokens_total", "in_engine"):
+        assert f"ray_corpusmill_llm_{name}" in page
+    assert "vllm:num_requests_waiting" in page or "vllm_num_requests_waiting" in page
 
 
 def test_a_prompt_that_is_too_long_is_that_inputs_fault(own: ModelSettings, handle: Any) -> None:
