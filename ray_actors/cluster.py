@@ -20,15 +20,17 @@ from corpusmill.temporary import owned_folder
 
 _START_ATTEMPTS = 3
 _MIN_CPU_SHARE = 0.01
-# What the started processes see. A busy machine needs more than Ray's 15 s for its agents; the back-end's own log lines
-# would otherwise land between ours on stderr (they stay in the session's log folder).
-_ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
+# What the processes of a local Ray see. A busy machine needs more than Ray's 15 s for its agents; the back-end's own
+# log lines would otherwise land between ours on stderr (they stay in the session's log folder).
+_LOCAL = {
     "RAY_agent_register_timeout_ms": "120000",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_grpc_client_keepalive_time_ms": "5000",
     "RAY_grpc_client_keepalive_timeout_ms": "5000",
 }
+# A cluster's nodes say how often they may be pinged, and cut off who does it more often: a job on one has the node's
+# own environment, and that is left alone.
+_EVERYWHERE = {"RAY_USAGE_STATS_ENABLED": "0"}
 # Ray puts Unix sockets below it, whose paths may have 107 bytes: of these 64 are Ray's own, 16 the folder's name.
 _MAX_TEMP_PATH = 27
 
@@ -46,7 +48,8 @@ def ray_session(settings: Settings) -> Iterator[None]:
             _let_go()
         return
     handler = signal.getsignal(signal.SIGTERM)
-    with _temporary_folder(settings) as folder, _environment(_ENVIRONMENT):
+    own = _EVERYWHERE | (_LOCAL if settings.ray.address is None else {})
+    with _temporary_folder(settings) as folder, _environment(own):
         _connect(settings, folder)
         _restore_sigterm(handler)
         try:

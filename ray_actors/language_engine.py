@@ -88,6 +88,7 @@ class LanguageReplica:
         if isinstance(room, PoolRefusal):
             self._metrics.refused(room.fault)
             return room
+        answer: PoolAnswer | PoolRefusal
         with self._counted():
             try:
                 answer = await self._generate(prompt, call, room)

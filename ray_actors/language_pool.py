@@ -48,14 +48,17 @@ def _application(settings: ModelSettings, cpus: float) -> "Application":
     from ray.serve.schema import LoggingConfig
 
     own = settings.vllm
+    routing: dict[str, Any] = {
+        "request_router_class": ROUTER,
+        "initial_backoff_s": 0.005,
+        "max_backoff_s": ROUTER_MAX_BACKOFF_S,
+    }
     deployment = serve.deployment(
         name="LanguageReplica",
         ray_actor_options={"num_cpus": cpus, "num_gpus": own.gpus_per_replica},
         max_ongoing_requests=own.max_num_seqs * QUEUE_AHEAD,
         max_queued_requests=own.max_queued_requests,
-        request_router_config=RequestRouterConfig(
-            request_router_class=ROUTER, initial_backoff_s=0.005, max_backoff_s=ROUTER_MAX_BACKOFF_S
-        ),
+        request_router_config=RequestRouterConfig(**routing),
         health_check_period_s=HEALTH_PERIOD_S,
         health_check_timeout_s=HEALTH_TIMEOUT_S,
         graceful_shutdown_timeout_s=GRACE_S,
