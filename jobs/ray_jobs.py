@@ -28,6 +28,10 @@ class Unanswered(UsageError):
     """Nothing answers at the address of a job server."""
 
 
+class UnknownJob(UsageError):
+    """The job server has no job of that id."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A command to run on the cluster. `environment` is seen by it and all that it starts there. `cpus` and `resources`
@@ -92,14 +96,19 @@ class JobServer:
     def follow(self, job: str, line: Callable[[str], None], patience: float = LOST_S) -> JobEnd:
         """Call `line` with each whole line of the log until the job ends.
 
-        Raises RunFailedError where the server has not answered for `patience` seconds; the job may still go on.
+        A job that the server has forgotten went with the cluster's head. Raises RunFailedError where the server has not
+        answered for `patience` seconds; the job may still go on.
         """
-        read, answered = 0, time.monotonic()
+        read, answered, seen = 0, time.monotonic(), False
         while True:
             try:
                 details = self.details(job)
                 text = self.log(job)
-                answered = time.monotonic()
+                answered, seen = time.monotonic(), True
+            except UnknownJob as error:
+                if not seen:
+                    raise
+                return JobEnd("FAILED", f"the cluster's head was started anew and knows no such job: {error}", None)
             except Unanswered as error:
                 if time.monotonic() - answered > patience:
                     raise RunFailedError(
@@ -134,6 +143,8 @@ class JobServer:
         except (requests.RequestException, ConnectionError) as error:
             raise Unanswered(f"no Ray job server answers at {self.address}: {_first_line(error)}") from error
         except (RuntimeError, ValueError) as error:
+            if "status code 404" in str(error):
+                raise UnknownJob(f"the job server at {self.address}: {_first_line(error)}") from error
             raise UsageError(f"the job server at {self.address} refused: {_first_line(error)}") from error
 
 

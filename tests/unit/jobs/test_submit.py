@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from corpusmill_jobs import cli
+from corpusmill_jobs import cli, ray_jobs
 from corpusmill_jobs.commands.submit import (
     _Request,
     environment,
@@ -14,8 +14,9 @@ from corpusmill_jobs.commands.submit import (
     run_to_end,
     settings_of_job,
 )
-from corpusmill_jobs.ray_jobs import Job, JobEnd, JobServer
+from corpusmill_jobs.ray_jobs import Job, JobEnd, JobServer, UnknownJob
 from corpusmill_jobs.submitted import MARK, SETTINGS, main, result_of
+from ray.job_submission import JobDetails, JobStatus, JobType
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -168,3 +169,34 @@ def test_what_is_refused_before_anything_is_sent(arguments: list[str], said: str
     done = CliRunner().invoke(cli.app, words)
     assert done.exit_code == 2, done.output
     assert said in " ".join(done.output.split())
+
+
+class Forgetful(JobServer):
+    """A job server of which the head was started anew while a job ran."""
+
+    def __init__(self, looks: int) -> None:
+        self.address = "http://head:8265"
+        self._looks = looks
+
+    def details(self, job: str) -> JobDetails:
+        if not self._looks:
+            raise UnknownJob(f"the job server at {self.address}: Job {job} does not exist.")
+        self._looks -= 1
+        return JobDetails(type=JobType.SUBMISSION, submission_id=job, status=JobStatus.RUNNING, entrypoint="x")
+
+    def log(self, job: str) -> str:
+        return "one\ntwo\nhal"
+
+
+def test_a_job_that_its_server_forgot_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_jobs, "LOOK_S", 0.0)
+    lines: list[str] = []
+    end = Forgetful(2).follow("nightly", lines.append)
+    assert lines == ["one", "two"] and end.status == "FAILED" and end.exit_code is None
+    server, run = follow(([], end), ended(0, RESULT))
+    assert run() == (0, RESULT) and len(server.submitted) == 2
+
+
+def test_a_job_that_was_never_there() -> None:
+    with pytest.raises(UnknownJob, match="nightly does not exist"):
+        Forgetful(0).follow("nightly", print)
