@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from corpusmill_jobs.launch import SparkStages
 
+from corpusmill.run import ProgressEvent, RunSpec
+from corpusmill.settings import Settings, SparkSettings
 from corpusmill.store.objects import open_store
 from corpusmill.store.runs import RunFiles
 from tests.integration.conftest import Indexed, command_environment, corpusmill
@@ -92,8 +95,8 @@ def test_the_digest_is_that_of_a_local_master_though_executors_are_killed(
     run = started(words, tmp_path / "cache", settings(made, s3), log)
     try:
         for stage in ("1-ingest", "2-corpus"):
-            wait_until(lambda stage=stage: files.stage(stage), 120, lambda: log.read_text()[-2000:])
-            wait_until(lambda: made.executors(2) and made.executors(3), 60, lambda: made.log("worker2")[-2000:])
+            wait_until(lambda stage=stage: files.stage(stage), 240, lambda: log.read_text()[-2000:])
+            wait_until(lambda: made.executors(2) and made.executors(3), 90, lambda: made.log("worker2")[-2000:])
             time.sleep(4)  # into the work, past the look at every executor
             assert SECRET not in everything_that_runs()
             report = files.stage(stage)
@@ -120,16 +123,44 @@ def everything_that_runs() -> str:
     return "\n".join(mine)
 
 
-def test_spark_submit_starts_each_stage(made: SparkCluster, indexed: Indexed, s3: S3Server, tmp_path: Path) -> None:
-    index = f"s3://{s3.bucket}/submitted"
-    given = settings(made, s3, CORPUSMILL__SPARK__SUBMIT="spark-submit")
-    ran = corpusmill(
-        "index", str(indexed.source), "--to", index, "--json", "--run", "one", cache=tmp_path / "cache", **given
+def test_a_stage_by_spark_submit(
+    made: SparkCluster, corpus: Path, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it hands on is what the stage in this process hands on with a local master."""
+    for name, value in {**s3.environment, "A_SECRET_OF_SPARK": SECRET}.items():
+        monkeypatch.setenv(name, value)
+    spark = SparkSettings(
+        master=made.master,
+        submit="spark-submit",
+        executor_memory="600m",
+        partitions=4,
+        auth_secret_env="A_SECRET_OF_SPARK",
+        env=NAMES,
+        conf={"spark.network.crypto.enabled": "true"},
     )
-    assert ran.code == 0, ran.err
-    assert ran.json["digest"] == indexed.result["digest"]
-    report = RunFiles(open_store(index), "one").stage("1-ingest")
-    assert report is not None and report.done
+    found = []
+    for place, own in (("apart", spark), ("here", SparkSettings(partitions=4, driver_memory="600m"))):
+        spec = RunSpec(
+            run="one",
+            index=f"s3://{s3.bucket}/{place}",
+            source=corpus.as_uri(),
+            source_id="s",
+            settings=Settings(spark=own),
+        )
+        files = RunFiles(open_store(spec.index), "one")
+        files.put_spec(spec)
+        events: list[ProgressEvent] = []
+        with SparkStages(spec, events.append) as stages:
+            stages.run("ingest")
+        report = files.stage("1-ingest")
+        assert report is not None and report.done
+        assert events[-1].unit == "documents"
+        found.append(files.ingest())
+    apart, here = found
+    assert apart.counts == here.counts and apart.counts.new == 11
+    assert [(table.name, table.rows, table.digest) for table in apart.draft.tables] == [
+        (table.name, table.rows, table.digest) for table in here.draft.tables
+    ]
 
 
 @pytest.fixture
