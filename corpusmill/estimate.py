@@ -65,6 +65,7 @@ class SourceSample:
     unreadable: int = 0
     repeated: int = 0
     known_repeats: int = 0
+    reason: str | None = None  # why the first of the unreadable ones cannot be read
 
     @property
     def sampled(self) -> int:
@@ -146,6 +147,7 @@ def estimate(settings: "Settings", sample: SourceSample) -> Estimate:
     from corpusmill.methods.extras import method_extra
 
     nothing = sample.unreadable + sample.repeated
+    unread = (f"unreadable, for example: {sample.reason}",) if sample.reason else ()
     per_document = [float(len(chunks)) for chunks in sample.chunk_tokens] + [0.0] * nothing
     scale = sample.population / sample.sampled if sample.sampled else 0.0
     tasks: list[TaskEstimate] = []
@@ -176,7 +178,7 @@ def estimate(settings: "Settings", sample: SourceSample) -> Estimate:
         gpu_hours=_gpu_hours(settings, tasks),
         uncertainty=half_width(per_document, sample.population),
         tasks=tuple(tasks),
-        notes=tuple(notes),
+        notes=(*unread, *notes),
     )
 
 
@@ -243,11 +245,17 @@ def estimate_source(
     parsed = Source.parse(source, settings)
     listing = Listing(parsed.listing(settings), parsed.kind in ("prefix", "object"), most_listed)
     chosen = drawn(listing, sample, settings.run.seed)
-    chunks, unreadable, repeated = _read(settings, parsed, chosen)
-    read = tuple(chunks)
-    return estimate(
-        settings, SourceSample(listing.listed, listing.complete, read, unreadable, repeated, listing.repeats)
+    read = _read(settings, parsed, chosen)
+    found = SourceSample(
+        documents=listing.listed,
+        complete=listing.complete,
+        chunk_tokens=tuple(read.sizes),
+        unreadable=read.unreadable,
+        repeated=read.repeated,
+        known_repeats=listing.repeats,
+        reason=read.reason,
     )
+    return estimate(settings, found)
 
 
 @dataclass
@@ -304,49 +312,59 @@ def drawn(items: Iterable[T], size: int, seed: int) -> list[T]:
     return kept
 
 
-def _read(settings: "Settings", source: "Source", chosen: Sequence["Listed"]) -> tuple[list[tuple[int, ...]], int, int]:
-    """Chunk sizes of the different texts that can be read, how many documents cannot, and how many repeat a text.
+@dataclass
+class _Read:
+    """Chunk sizes of the different texts that could be read, how many documents could not and why the first of them,
+    and how many repeat a text."""
 
-    Stops early when its time is up.
-    """
+    sizes: list[tuple[int, ...]] = field(default_factory=list)
+    unreadable: int = 0
+    repeated: int = 0
+    reason: str | None = None
+
+
+def _read(settings: "Settings", source: "Source", chosen: Sequence["Listed"]) -> _Read:
+    """Read and chunk documents. Stops early when its time is up."""
+    from corpusmill.errors import StoreUnavailableError
+    from corpusmill.sources.outcomes import ConversionError
     from corpusmill.sources.sandbox import Sandbox
 
     limits = settings.convert.model_copy(update={"attempts": 1, "timeout_s": min(settings.convert.timeout_s, 10.0)})
     hasty = settings.model_copy(update={"convert": limits})
-    sizes: list[tuple[int, ...]] = []
-    unreadable = repeated = 0
-    known: set[str] = set()
+    read, known = _Read(), set[str]()
     started = time.monotonic()
     with Sandbox(limits) as sandbox:
         opener = source.opener(settings)
         for item in chosen:
-            text = _text(hasty, item, opener, sandbox)
-            if text is None:
-                unreadable += 1
-            elif (key := hash_text(text)) in known:
-                repeated += 1
+            try:
+                text = _text(hasty, item, opener, sandbox)
+            except (ConversionError, OSError, StoreUnavailableError) as error:
+                read.unreadable += 1
+                read.reason = read.reason or f"{item.place or item.path}: {error}"
             else:
-                known.add(key)
-                sizes.append(_sizes(settings, text))
+                if (key := hash_text(text)) in known:
+                    read.repeated += 1
+                else:
+                    known.add(key)
+                    read.sizes.append(_sizes(settings, text))
             if time.monotonic() - started > SAMPLING_SECONDS:
                 break
-    return sizes, unreadable, repeated
+    return read
 
 
-def _text(settings: "Settings", item: "Listed", opener: "Opener", sandbox: "Sandbox") -> str | None:
-    """The text of a listed document, None if it would be quarantined."""
-    from corpusmill.errors import StoreUnavailableError
+def _text(settings: "Settings", item: "Listed", opener: "Opener", sandbox: "Sandbox") -> str:
+    """The text of a listed document. Raises ConversionError where it would be quarantined, OSError,
+    StoreUnavailableError."""
     from corpusmill.sources.convert import convert
     from corpusmill.sources.outcomes import ConversionError
 
     if item.record is not None:
         return item.record.text
-    if item.problem is not None or item.location is None or (item.size or 0) > settings.source.max_bytes:
-        return None
-    try:
-        return convert(opener(item.location), item.path, settings, sandbox).text
-    except (ConversionError, OSError, StoreUnavailableError):
-        return None
+    if item.problem is not None or item.location is None:
+        raise ConversionError(item.problem or "it has no place")
+    if (item.size or 0) > settings.source.max_bytes:
+        raise ConversionError(f"{item.size:,} bytes, source.max_bytes is {settings.source.max_bytes:,}")
+    return convert(opener(item.location), item.path, settings, sandbox).text
 
 
 def _sizes(settings: "Settings", text: str) -> tuple[int, ...]:

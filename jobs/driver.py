@@ -16,7 +16,7 @@ from corpusmill.estimate import Estimate
 from corpusmill.planning import method_entries, resolved_plan, result_fingerprint, stages, take_over, with_methods
 from corpusmill.run import IngestResult, PlanCounts, Progress, ProgressEvent, RunSpec, run_name
 from corpusmill.settings import Settings
-from corpusmill.sources.listing import Source
+from corpusmill.sources.listing import Source, without_index
 from corpusmill.steps import AnyStep, BuildStep, CorpusStep, DocumentStep, MapStep
 from corpusmill.store.commit import Published, current, publish
 from corpusmill.store.draft import Draft
@@ -134,8 +134,11 @@ def _prepare(
 ) -> Run:
     parent = current(store)
     settings = with_methods(settings, [m.name for m in parent.methods] if parent else [])
+    parsed = Source.parse(source, settings) if source is not None else None
+    if parsed is not None:
+        settings = without_index(parsed, store.uri, settings)
     plan = resolved_plan(settings)
-    uri = Source.parse(source, settings).uri if source is not None else None
+    uri = parsed.uri if parsed is not None else None
     name = run_name(name)
     spec = RunSpec(
         run=name,

@@ -212,6 +212,17 @@ def check_endpoint(model: ModelSettings) -> Check:
     return Check("model", "ok", f"{model.model} at {base}; {said_key}")
 
 
+def _remove_empty(root: Path, key: str) -> None:
+    """The folders that a probe has made at a local place, the index's own too where there was none."""
+    for folder in [root / parent for parent in Path(key).parents]:  # the last is the root
+        if not folder.is_dir():
+            continue
+        try:
+            folder.rmdir()
+        except OSError:
+            return  # not empty: it was there before
+
+
 def check_store(settings: Settings, index: str) -> Check:
     """Create, read and delete a small object, and see that a second creation is refused."""
     from corpusmill.errors import CommitConflictError, CorpusmillError
@@ -231,6 +242,7 @@ def check_store(settings: Settings, index: str) -> Check:
                 refused = True
         finally:
             store.delete(key)
+            _remove_empty(Path(store.uri), key)
     except CorpusmillError as error:
         return Check("store", "fail", str(error))
     if not same or not refused:

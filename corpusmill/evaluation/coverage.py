@@ -19,7 +19,8 @@ _SAMPLE = 50  # documents whose texts are compared
 @dataclass(frozen=True)
 class Coverage:
     """Documents of the set, those that the index can find (by id, with a text), and the same of gold ones. `lost` are
-    ids that it cannot find, gold ones first; `differ` those of the `compared` whose text the index does not have."""
+    ids that it cannot find, gold ones first; `differ` those of the `compared` whose text the index does not have.
+    `others` are documents of the index that the set does not have."""
 
     documents: int
     found: int
@@ -28,6 +29,7 @@ class Coverage:
     lost: tuple[str, ...]
     compared: int
     differ: tuple[str, ...]
+    others: int = 0
 
 
 def coverage(questions: QuestionSet, snapshot: Snapshot) -> Coverage:
@@ -55,6 +57,7 @@ def coverage(questions: QuestionSet, snapshot: Snapshot) -> Coverage:
         lost=(*gold_lost, *(one for one in lost if one not in gold)),
         compared=len(sample),
         differ=_differing(sample, table, snapshot),
+        others=table.num_rows - (documents - len(lost)),
     )
 
 
@@ -88,6 +91,11 @@ def coverage_warnings(found: Coverage, questions: QuestionSet, index: str) -> li
             f"{index} lacks {lost:,} of the {counted(found.documents, 'document')} of {corpus}, "
             f"{found.gold - found.gold_found:,} of the {found.gold:,} gold ones among them ({listed(found.lost)}): "
             f"what it lacks counts as not found; to add them: {how.replace('INDEX', index)}"
+        )
+    if found.others:
+        warnings.append(
+            f"{index} has {counted(found.others, 'document')} that {corpus} does not have: questions are asked among "
+            "those too, so figures do not compare with the set's own"
         )
     if found.differ:
         warnings.append(

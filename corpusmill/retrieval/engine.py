@@ -75,6 +75,13 @@ class QueryResult:
         return whole
 
 
+def _named(section: object) -> str:
+    """Back-end and model of an `embedder` section as it is stored; nothing where none is."""
+    if not isinstance(section, dict):
+        return ""
+    return "".join(f"{section[key]} " for key in ("backend", "model") if section.get(key))
+
+
 class QueryEngine:
     """Answers questions over one snapshot; indices stay open between questions.
 
@@ -93,9 +100,11 @@ class QueryEngine:
         self._models = models
         self._retrievers: dict[str, Retriever] = {}
         if self._embeds() and models.embedder.fingerprint != self._manifest.embedder:
+            own = settings.embedder.model_dump()
             raise EmbedderMismatchError(
-                f"snapshot {self._manifest.number} was embedded by {self._manifest.embedder}, the configured embedder "
-                f"is {models.embedder.fingerprint}; set the `embedder` section to what the index was made with"
+                f"snapshot {self._manifest.number} was embedded by {_named(self._manifest.config.get('embedder'))}"
+                f"{self._manifest.embedder[:12]}, the configured embedder is {_named(own)}"
+                f"{models.embedder.fingerprint[:12]}; set the `embedder` section to what the index was made with"
             )
 
     async def query(

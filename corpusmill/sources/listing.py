@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from glob import escape
 from typing import Literal
 from urllib.parse import quote, unquote
 
@@ -93,6 +94,29 @@ class Source:
         from corpusmill.sources import files
 
         return files.read_file
+
+
+def without_index(source: Source, index: str, settings: Settings) -> Settings:
+    """The settings with the index's own files left out, where it lies in the source. `index`: its store's URI (of a
+    local one the path).
+
+    Raises SourceError where source and index are one place.
+    """
+    if source.kind == "folder":
+        place, own = os.path.realpath(source.location), os.path.realpath(index.removeprefix("file://"))
+    elif source.kind == "prefix":
+        place, own = source.uri.rstrip("/"), index.rstrip("/")
+    else:
+        return settings
+    if own == place:
+        raise SourceError(f"the source and the index are one place ({place}); give the index a folder of its own")
+    if not own.startswith(place + "/"):
+        return settings
+    pattern = f"{escape(own.removeprefix(place + '/'))}/*"
+    if pattern in settings.source.exclude:
+        return settings
+    chosen = settings.source.model_copy(update={"exclude": (*settings.source.exclude, pattern)})
+    return settings.model_copy(update={"source": chosen})
 
 
 def document_id(source_id: str, path: str) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from corpusmill.estimate import Estimate
     from corpusmill.settings import Settings
+    from corpusmill.settings_sources import LoadedSettings
 
     from ..driver import RunOutcome
 
@@ -54,7 +55,7 @@ def command(
 ) -> None:
     """Build or update an index. Unchanged documents cost nothing; a run that fails leaves the index as it was."""
     flags = {"run.methods": method or None, "run.budget": budget}
-    settings = load(config, assignments, flags).settings
+    settings = of_index(load(config, assignments, flags), source, to)
     console = messages()
     estimate = _preview(settings, source, to, console)
     from ..driver import run_index
@@ -78,6 +79,26 @@ def command(
         emit(as_json(outcome) | ({"thresholds": thresholds} if calibrate else {}))
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
+
+
+def of_index(loaded: "LoadedSettings", source: str, to: str) -> "Settings":
+    """The settings for this index: it keeps the methods it has, and no other is added unless one is asked for; its own
+    files are no documents where it lies inside the source."""
+    from corpusmill.planning import with_methods
+    from corpusmill.sources.listing import Source, without_index
+    from corpusmill.store.commit import current
+    from corpusmill.store.objects import open_store
+
+    settings = loaded.settings
+    store = open_store(to, settings.store)
+    settings = without_index(Source.parse(source, settings), store.uri, settings)
+    parent = current(store)
+    if parent is None:
+        return settings
+    held = tuple(method.name for method in parent.methods)
+    if loaded.origins.get("run.methods") == "default":
+        return settings.model_copy(update={"run": settings.run.model_copy(update={"methods": held})})
+    return with_methods(settings, held)
 
 
 def as_json(outcome: "RunOutcome") -> dict[str, object]:

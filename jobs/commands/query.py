@@ -52,10 +52,13 @@ def command(
     """Answer a question with citations: each is checked to be a quote of a stored document."""
     import asyncio
 
+    from corpusmill.errors import UsageError
     from corpusmill.store import commit
     from corpusmill.store.objects import open_store
     from corpusmill.store.view import SnapshotView
 
+    if not _is_text(question):
+        raise UsageError(f"the question is not valid UTF-8: {question[:60]!r}")
     flags = {"query.method": method, "query.mode": mode}
     store = open_store(index, load(config, assignments, flags).settings.store)
     manifest = commit.open_index(store, snapshot)
@@ -65,6 +68,11 @@ def command(
         emit(result.to_json())
         return
     show(result, out(), evidence)
+
+
+def _is_text(question: str) -> bool:
+    """Bytes of a command line that are no UTF-8 come as lone surrogates."""
+    return not any("\ud800" <= ch <= "\udfff" for ch in question)
 
 
 async def _ask(view: "SnapshotView", settings: "Settings", question: str, documents: "Sequence[str]") -> "QueryResult":

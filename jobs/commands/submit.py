@@ -2,19 +2,19 @@
 
 import os
 from collections.abc import Sequence
+from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from corpusmill.errors import RunFailedError, UsageError
-from corpusmill.run import run_name
 
 from .common import ConfigOption, JsonOption, SetOption, emit, load, messages, number, out
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from corpusmill.settings import Settings
+    from corpusmill.settings_sources import LoadedSettings
 
     from ..ray_jobs import Job, JobEnd, JobServer
 
@@ -62,7 +62,12 @@ def index(
 
     The settings are put together on this host and travel with the job; the cluster's nodes need the same corpusmill.
     """
-    settings = load(config, assignments, {"run.methods": method or None, "run.budget": budget}).settings
+    from corpusmill.methods.registry import get_method
+    from corpusmill.run import run_name
+
+    loaded = load(config, assignments, {"run.methods": method or None, "run.budget": budget})
+    for known in loaded.settings.run.methods:
+        get_method(known)
     console = messages()
     _warn_of_local_paths(console, source=source, to=to)
     name = run_name(run)
@@ -73,7 +78,7 @@ def index(
     from ..ray_jobs import JobServer
     from ..submitted import SETTINGS
 
-    request = _Request(name, command, {SETTINGS: settings_of_job(settings), **variables}, cpus, claimed)
+    request = _Request(name, command, {SETTINGS: settings_of_job(loaded), **variables}, cpus, claimed)
     server = JobServer(ray_address)
     if not wait:
         server.submit(request.attempt(1))
@@ -225,10 +230,15 @@ def _last_attempt(server: "JobServer", run: str) -> str:
     raise UsageError(f"no run {run!r} at {server.address}; the latest: {', '.join(newest) or 'none'}")
 
 
-def settings_of_job(settings: "Settings") -> str:
-    """The whole tree as JSON. On the cluster the run joins the Ray that runs it, unless another one is named."""
-    own = settings.ray if settings.ray.address is not None else settings.ray.model_copy(update={"address": "auto"})
-    return settings.model_copy(update={"ray": own}).model_dump_json()
+def settings_of_job(loaded: "LoadedSettings") -> str:
+    """The whole tree as JSON. On the cluster the run joins the Ray that runs it, unless another one is named; methods
+    that nobody chose are left to the index."""
+    tree = loaded.settings.model_dump(mode="json")
+    if tree["ray"]["address"] is None:
+        tree["ray"]["address"] = "auto"
+    if loaded.origins.get("run.methods") == "default":
+        del tree["run"]["methods"]
+    return dumps(tree)
 
 
 def environment(given: Sequence[str]) -> dict[str, str]:

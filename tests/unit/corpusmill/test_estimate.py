@@ -116,6 +116,7 @@ def test_unreadable_documents_are_counted_not_fatal(tmp_path: Path) -> None:
     (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.7\nbroken" + bytes(range(256)))
     found = estimate_source(load_settings().settings, str(tmp_path))
     assert (found.documents, found.unreadable, found.chunks) == (3, 1, 2)
+    assert any(note.startswith("unreadable, for example: ") for note in found.lines())
 
 
 def test_a_text_that_documents_share_counts_once(tmp_path: Path) -> None:

@@ -33,8 +33,9 @@ def test_a_title_before_a_text_is_no_difference(snapshot: MemorySnapshot, tmp_pa
 def test_what_the_index_lacks_gold_first(snapshot: MemorySnapshot, tmp_path: Path) -> None:
     corpus = [{"_id": "new1", "text": "x"}, ROWS[0], {"_id": "new2", "text": "x"}]
     questions, found = checked(tmp_path, snapshot, corpus=corpus, qrels=["q1\tnew2\t1"])
-    assert found == Coverage(3, 1, 1, 0, ("new2", "new1"), 1, ())
-    (warning,) = coverage_warnings(found, questions, "/data/index")
+    assert found == Coverage(3, 1, 1, 0, ("new2", "new1"), 1, (), others=5)
+    warning, beside = coverage_warnings(found, questions, "/data/index")
+    assert "has 5 documents that" in beside
     for words in ("lacks 2 of the 3 documents", "1 of the 1 gold ones", "new2, new1", "--to /data/index"):
         assert words in warning
 

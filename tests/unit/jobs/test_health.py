@@ -63,6 +63,7 @@ def test_an_endpoint_that_is_not_there() -> None:
 
 def test_a_store(tmp_path: Path) -> None:
     assert health.check_store(Settings(), str(tmp_path / "index")).status == "ok"
+    assert not (tmp_path / "index").exists()  # it was not there before
     assert not [path for path in (tmp_path / "index").rglob("*") if path.is_file() and path.name == "probe"]
     (tmp_path / "file").write_text("in the way")
     refused = health.check_store(Settings(), str(tmp_path / "file" / "index"))

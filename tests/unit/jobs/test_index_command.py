@@ -3,15 +3,17 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from corpusmill_jobs import cli
-from corpusmill_jobs.commands.index import _summary, as_json
+from corpusmill_jobs.commands.index import _summary, as_json, of_index
 from corpusmill_jobs.driver import RunOutcome, plan_text
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from corpusmill.run import IngestResult, PlanCounts
+from corpusmill.settings_sources import load_settings
 from corpusmill.store.draft import Draft
 from corpusmill.store.manifest import Counts
 
@@ -134,3 +136,32 @@ def test_a_model_section_that_is_not_complete_is_refused(source: Path, tmp_path:
     done = index(source, tmp_path / "index", "--set", "models.default.backend=openai")
     assert done.exit_code == 2
     assert "models.default" in done.stderr and "needs a `model`" in done.stderr
+
+
+def held(monkeypatch: pytest.MonkeyPatch, *methods: str) -> None:
+    """An index of these methods, wherever one is looked for."""
+    found = SimpleNamespace(methods=[SimpleNamespace(name=name) for name in methods])
+    monkeypatch.setattr("corpusmill.store.commit.current", lambda store: found if methods else None)
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "methods"),
+    [
+        ((), None, ("flexstructrag",)),
+        (("contextrag", "bm25"), None, ("contextrag", "bm25")),
+        (("contextrag",), "bm25", ("contextrag", "bm25")),
+        ((), "bm25", ("bm25",)),
+    ],
+)
+def test_a_run_without_methods_updates_those_of_the_index(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    there: tuple[str, ...],
+    asked: str | None,
+    methods: tuple[str, ...],
+) -> None:
+    held(monkeypatch, *there)
+    given = {} if asked is None else {"run.methods": asked}
+    settings = of_index(load_settings(None, given, {}), str(tmp_path), str(tmp_path / "ix"))
+    assert settings.run.methods == methods
+    assert settings.source.exclude == ("ix/*",)

@@ -21,7 +21,6 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from corpusmill.errors import RunFailedError, UsageError
-from corpusmill.settings import Settings
 from corpusmill.settings_sources import load_settings
 
 RESULT = {"snapshot": 3, "digest": "d" * 32}
@@ -105,16 +104,18 @@ def test_the_last_loss_is_told() -> None:
 
 
 def test_the_settings_that_travel_are_the_whole_tree_and_join_the_cluster(tmp_path: Path) -> None:
-    given = load_settings(None, {"ray.builders": "7", "spark.master": "spark://m:7077"}, {}).settings
+    given = load_settings(None, {"ray.builders": "7", "spark.master": "spark://m:7077"}, {})
     (tmp_path / "c.yaml").write_text(settings_of_job(given))
-    there = load_settings(str(tmp_path / "c.yaml"), {}, {}).settings
-    assert there.ray.address == "auto" and there.ray.builders == 7 and there.spark.master == "spark://m:7077"
-    assert there.model_copy(update={"ray": given.ray}) == given
+    there = load_settings(str(tmp_path / "c.yaml"), {}, {})
+    assert there.settings.ray.address == "auto" and there.settings.ray.builders == 7
+    assert there.settings.model_copy(update={"ray": given.settings.ray}) == given.settings
+    assert there.origins["run.methods"] == "default"  # nobody chose any: the index's own
 
 
-def test_an_address_in_the_settings_stays() -> None:
-    settings = Settings.model_validate({"ray": {"address": "http://other:8265"}})
-    assert json.loads(settings_of_job(settings))["ray"]["address"] == "http://other:8265"
+def test_what_was_chosen_stays_chosen() -> None:
+    chosen = {"ray.address": "http://other:8265", "run.methods": "bm25"}
+    tree = json.loads(settings_of_job(load_settings(None, chosen, {})))
+    assert tree["ray"]["address"] == "http://other:8265" and tree["run"]["methods"] == ["bm25"]
 
 
 def test_the_settings_of_a_job_are_taken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

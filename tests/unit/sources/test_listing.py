@@ -13,7 +13,7 @@ import pytest
 
 from corpusmill.errors import SourceError
 from corpusmill.settings import Settings, SourceSettings
-from corpusmill.sources.listing import Source, document_id
+from corpusmill.sources.listing import Source, document_id, without_index
 from corpusmill.sources.records import told_place
 
 
@@ -281,3 +281,30 @@ def test_a_record_version_tells_the_title_from_the_labels(tmp_path):
 def test_a_text_over_the_limit_is_listed_with_its_problem(tmp_path):
     path = _lines(tmp_path / "c.jsonl", {"id": "a", "text": "x" * 50})
     assert "max_bytes" in (_list(path, _settings(max_bytes=10))[0].problem or "")
+
+
+def test_an_index_inside_its_source_is_left_out(tmp_path):
+    (tmp_path / "a [1]" / "ix" / "runs").mkdir(parents=True)
+    (tmp_path / "a [1]" / "ix" / "runs" / "spec.json").write_text("{}")
+    (tmp_path / "a [1]" / "note.md").write_text("note")
+    (tmp_path / "a 1" / "ix").mkdir(parents=True)
+    (tmp_path / "a 1" / "ix" / "kept.md").write_text("another folder of a like name")
+    source = Source.parse(str(tmp_path), Settings())
+    own = without_index(source, str(tmp_path / "a [1]" / "ix"), _settings(exclude=("*.tmp",)))
+    assert [found.path for found in source.listing(own)] == ["a 1/ix/kept.md", "a [1]/note.md"]
+    assert without_index(source, str(tmp_path / "a [1]" / "ix"), own) == own
+
+
+def test_an_index_elsewhere_changes_nothing(tmp_path):
+    (tmp_path / "docs").mkdir()
+    source = Source.parse(str(tmp_path / "docs"), Settings())
+    assert without_index(source, str(tmp_path / "docs.index"), Settings()) == Settings()
+    prefix = Source("s3://b/docs", "prefix", "s3://b/docs", records=False)
+    assert without_index(prefix, "s3://b/docs-index", Settings()) == Settings()
+    assert without_index(prefix, "s3://b/docs/ix", Settings()).source.exclude == ("ix/*",)
+
+
+def test_a_source_that_is_the_index(tmp_path):
+    source = Source.parse(str(tmp_path), Settings())
+    with pytest.raises(SourceError, match="one place"):
+        without_index(source, str(tmp_path), Settings())
