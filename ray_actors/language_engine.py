@@ -96,7 +96,7 @@ class LanguageReplica:
                 answer = PoolRefusal("rejected", f"the engine of {model!r} refuses the request: {error}")
             except EngineDeadError:
                 answer = PoolRefusal("unavailable", f"the engine of {model!r} died: {last_words(self._log)}")
-                loop.call_later(_EXIT_AFTER_S, os._exit, 1)  # at once replaced; its callers ask elsewhere
+                self._leave()
             except (GracefulHTTPError, EngineGenerateError) as error:
                 cause = error.__cause__ or error
                 answer = PoolRefusal("unavailable", f"the engine of {model!r} failed on a request: {cause}")
@@ -107,8 +107,13 @@ class LanguageReplica:
         return answer
 
     async def check_health(self) -> None:
-        """Raises where the engine is dead; Serve then replaces this replica."""
-        await self._engine.check_health()
+        """Raises where the engine is dead, and ends this process, which Serve replaces at once: it would let a replica
+        that is only unhealthy fail several checks first, and its documents' calls with them."""
+        try:
+            await self._engine.check_health()
+        except Exception:
+            self._leave()
+            raise
 
     async def stats(self) -> EngineStats:
         return self._metrics.stats(os.getpid(), self._clock)
@@ -119,6 +124,10 @@ class LanguageReplica:
         if hasattr(self, "_watcher"):  # not before: it ends what a shutdown that hangs or fails leaves
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
                 self._watcher.communicate(b"ended", timeout=5)
+
+    @staticmethod
+    def _leave() -> None:
+        asyncio.get_running_loop().call_later(_EXIT_AFTER_S, os._exit, 1)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
