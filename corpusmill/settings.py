@@ -171,6 +171,7 @@ class EmbedderSettings(Section):
     passage_prefix: str = ""
     batch_size: int = Field(64, ge=1)
     max_tokens: int = Field(256, ge=8)
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None  # torch: of the weights; by default the model's own
     timeout_s: float = Field(60.0, gt=0)
     retries: int = Field(6, ge=0)
 
@@ -263,6 +264,7 @@ class RaySettings(Section):
     documents_in_flight: int = Field(64, ge=1)  # of one builder
     calls_in_flight: int = Field(16, ge=1)  # model calls, all builders together
     embedding_replicas: int = Field(1, ge=1)
+    embedding_gpus: float = Field(0.0, ge=0)  # that each of them claims, for the torch embedder
     clustering_replicas: int = Field(1, ge=1)
     num_cpus: int | None = Field(None, ge=1)
     object_store_mb: int = Field(256, ge=80)

@@ -46,7 +46,7 @@ def examine(settings: Settings, index: str | None = None) -> Iterator[Check]:
         ("embedder", lambda: check_embedder(settings)),
     ]
     endpoints = {m.model_dump_json(): m for m in _language_models(settings)}.values()
-    for model in endpoints:
+    for model in [one for given in endpoints for one in _each_endpoint(given)]:
         checks.append(("model", lambda model=model: check_endpoint(model)))  # type: ignore[misc]
     if index is not None:
         checks.append(("store", lambda: check_store(settings, index)))
@@ -183,6 +183,14 @@ def _language_models(settings: Settings) -> list[ModelSettings]:
     models = settings.models
     roles = (models.default, models.extract, models.summarise, models.plan, models.rerank, models.answer)
     return [model for model in roles if model is not None]
+
+
+def _each_endpoint(model: ModelSettings) -> list[ModelSettings]:
+    """The model at each of its endpoints, where it has several."""
+    if not model.endpoints:
+        return [model]
+    shares = [{"base_url": share.base_url, "api_key_env": share.api_key_env} for share in model.endpoints]
+    return [model.model_copy(update={**share, "endpoints": ()}) for share in shares]
 
 
 def check_endpoint(model: ModelSettings) -> Check:

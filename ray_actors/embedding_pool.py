@@ -39,11 +39,14 @@ def embedding_replicas(settings: Settings) -> list[Any]:
     def make() -> list[Any]:
         actor = ray.remote(EmbeddingReplica).options(
             num_cpus=cpu_share(count + settings.ray.builders),
+            num_gpus=settings.ray.embedding_gpus if settings.embedder.backend == "torch" else 0,
             max_restarts=-1,
             max_task_retries=MAX_RETRIES,
             max_concurrency=4,
         )
-        threads = max(1, int(ray.cluster_resources().get("CPU", 1)) // count)
+        nodes = max(1, sum(node["Alive"] and node["Resources"].get("CPU", 0) > 0 for node in ray.nodes()))
+        cpus = int(ray.cluster_resources().get("CPU", 1))
+        threads = max(1, min(cpus // count, cpus // nodes))  # a replica has its own node's cores at most
         return [actor.remote(settings.embedder, threads) for _ in range(count)]
 
     return kept_actors(f"embedding-{fingerprint(settings.embedder)}-{count}", make)

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from pydantic import BaseModel
 
 from .common import ConfigOption, JsonOption, SetOption, emit, load, out
 
@@ -41,5 +42,9 @@ def _shown(value: object) -> str:
     """A value as YAML would write it on one line."""
     import yaml
 
-    plain = list(value) if isinstance(value, tuple) else value
+    plain = [_plain(item) for item in value] if isinstance(value, tuple) else value
     return yaml.safe_dump(plain, default_flow_style=True, width=10_000, allow_unicode=True).split("\n...")[0].strip()
+
+
+def _plain(item: object) -> object:
+    return item.model_dump(mode="json") if isinstance(item, BaseModel) else item

@@ -26,16 +26,18 @@ def known_dim(settings: EmbedderSettings) -> int:
 
 
 def embedder_fingerprint(settings: EmbedderSettings) -> str:
-    """Identity of the embedder: model file or name, dimension, windows, prefixes. The endpoint is left out."""
-    return fingerprint(
-        {
-            "backend": settings.backend,
-            "model": _model_identity(settings),
-            "dim": known_dim(settings),
-            "max_tokens": settings.max_tokens,
-            "prefixes": [settings.query_prefix, settings.passage_prefix],
-        }
-    )
+    """Identity of the embedder: model file or name, dimension, windows, prefixes, type of the weights where one is set.
+    The endpoint is left out."""
+    identity = {
+        "backend": settings.backend,
+        "model": _model_identity(settings),
+        "dim": known_dim(settings),
+        "max_tokens": settings.max_tokens,
+        "prefixes": [settings.query_prefix, settings.passage_prefix],
+    }
+    if settings.dtype is not None:
+        identity["dtype"] = settings.dtype
+    return fingerprint(identity)
 
 
 def build_embedder(settings: EmbedderSettings, threads: int | None = None) -> Embedder:

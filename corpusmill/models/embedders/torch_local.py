@@ -79,5 +79,6 @@ class TorchEmbedder:
                 raise ConfigError(
                     "embedder.backend torch needs sentence-transformers: pip install 'corpusmill[gpu]'"
                 ) from error
-            self._model = library.SentenceTransformer(self._settings.model)
+            own = {"model_kwargs": {"torch_dtype": self._settings.dtype}} if self._settings.dtype else {}
+            self._model = library.SentenceTransformer(self._settings.model, **own)
         return self._model

@@ -84,16 +84,15 @@ def test_a_local_master_is_not_looked_at(spark: "SparkSession", tmp_path: Path) 
     assert list(probe.refuse_unfit_hosts(spark, spec)) == [""]
 
 
-def _fill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        with open("/dev/full", "wb", buffering=0) as full:
-            full.write(b"x")
-        yield batch
-
-
 def test_a_full_disk_in_a_task_names_host_and_folder(spark: "SparkSession", tmp_path: Path) -> None:
-    with pytest.raises(Exception) as raised:
-        spark.range(3).mapInArrow(_fill, "id long").toArrow()
+    def fill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            with open("/dev/full", "wb", buffering=0) as full:
+                full.write(b"x")
+            yield batch
+
+    with pytest.raises(Exception, match="No space left") as raised:
+        spark.range(3).mapInArrow(fill, "id long").toArrow()
     kind, message = cause(raised.value, {"": "/where/scratch/is"})
     assert kind == "RunFailedError"
     assert message.startswith("no space is left on ") and message.endswith(" in /where/scratch/is")

@@ -132,6 +132,8 @@ def test_config_show_tells_origins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown["settings"]["spark"]["partitions"] == 17
     assert shown["origins"]["spark.partitions"] == "flag"
     assert shown["origins"]["ray.builders"] == "environment CORPUSMILL__RAY__BUILDERS"
+    several = 'models.default={"backend": "openai", "model": "m", "endpoints": [{"base_url": "http://a/v1"}]}'
+    assert "http://a/v1" in run("config", "show", "--changed", "--set", several).stdout
     lines = run("config", "show", "--changed", "--set", "spark.partitions=17").stdout.splitlines()
     assert [line.split("  #")[0].strip() for line in lines] == ["spark.partitions = 17", "ray.builders = 4"]
 

@@ -104,3 +104,11 @@ def test_the_command_ends_with_1_on_a_failure(monkeypatch: pytest.MonkeyPatch) -
     assert json.loads(done.stdout)["ok"] is False
     done = CliRunner().invoke(cli.app, ["doctor"])
     assert (done.exit_code, "FAIL  java: no java found" in done.stdout) == (1, True)
+
+
+def test_every_endpoint_of_a_model_is_looked_at() -> None:
+    shares = ({"base_url": "http://127.0.0.1:9/v1"}, {"base_url": "http://127.0.0.1:10/v1", "weight": 2})
+    model = ModelSettings.model_validate({"backend": "openai", "model": "m", "endpoints": shares, "timeout_s": 1})
+    settings = Settings.model_validate({"models": {"default": model}})
+    told = [check.detail for check in health.examine(settings) if check.name == "model"]
+    assert len(told) == 2 and "127.0.0.1:9/" in told[0] and "127.0.0.1:10/" in told[1]

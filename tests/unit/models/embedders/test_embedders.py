@@ -173,3 +173,23 @@ def test_torch_says_what_is_missing_and_windows_long_texts(monkeypatch):
     made = embed(own, ["one two", "", "w " * 20])[0]
     assert np.allclose(np.linalg.norm(made, axis=1), [1, 0, 1])
     assert len(Stand.seen) == 4 and all(len(t.split()) <= 8 for t in Stand.seen)
+
+
+def test_the_type_of_the_weights_is_part_of_the_identity_and_reaches_the_library(monkeypatch):
+    told = {}
+
+    class Library:
+        def __init__(self, model, **kwargs):
+            told.update(kwargs, model=model)
+
+        def encode(self, texts, **kwargs):
+            return np.ones((len(texts), 2), np.float32)
+
+        tokenizer = staticmethod(lambda text, **kwargs: {"input_ids": text.split()})
+
+    monkeypatch.setitem(sys.modules, "sentence_transformers", types.SimpleNamespace(SentenceTransformer=Library))
+    plain = EmbedderSettings(backend="torch", model="some/model", dim=2)
+    half = plain.model_copy(update={"dtype": "bfloat16"})
+    assert embedder_fingerprint(plain) != embedder_fingerprint(half)
+    build_embedder(half)._load()
+    assert told == {"model": "some/model", "model_kwargs": {"torch_dtype": "bfloat16"}}
