@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -56,12 +56,26 @@ class BuilderActor:
             self._started = True
             self._worker.start(self._builder.done, lambda reason: self._builder.stop(RunFailedError(reason)))
         items = [WorkItem.model_validate_json(text) for text in batch.column("item").to_pylist()]
-        await self._worker.client.begin([item.id for item in items])
-        results = await asyncio.gather(*(self._builder.run_batch(item) for item in items))
+        starts = await self._worker.client.begin([item.id for item in items])
+        results = await asyncio.gather(*(self._run(item, start) for item, start in zip(items, starts, strict=True)))
         await self._worker.flush()
         await self._worker.report()
         await self._worker.client.end([item.id for item in items])
         return pa.table({"result": [result.model_dump_json() for result in results]})
+
+    async def _run(self, item: WorkItem, start: int) -> BatchResult:
+        """The item's result; an error for one that every builder so far was lost on. Ray's own bound on retries will
+        not do: it counts what was sent to a host that is down, and is used up before the host is known to be."""
+        if start <= MAX_RETRIES + 1:
+            return await self._builder.run_batch(item)
+        return BatchResult(id=item.id, error=(RunFailedError.__name__, _lost_again(item, start - 1)))
+
+
+def _lost_again(item: WorkItem, attempts: int) -> str:
+    return (
+        f"a document builder was lost again and again on texts {item.start} to {item.start + item.count - 1} of "
+        f"{item.file.key} ({attempts} attempts)"
+    )
 
 
 def build(
@@ -117,7 +131,7 @@ def _results(
     """Run the items on the actor pool; results in the order in which they end.
 
     A lost actor is replaced and its items are built again; an item whose actor is lost more than `MAX_RETRIES` times
-    ends the run. What a builder sealed before is kept.
+    ends the run (`BuilderActor`). What a builder sealed before is kept.
     """
     from ray.data import ActorPoolStrategy, from_items
 
@@ -138,24 +152,13 @@ def _results(
             batch_format="pyarrow",
             num_cpus=cpu_share(pools.workers + len(pools.embedding) + len(pools.clustering)),
             max_restarts=-1,
-            max_task_retries=MAX_RETRIES,
+            max_task_retries=-1,
         )
         try:
             for row in data.iter_rows():
                 yield BatchResult.model_validate_json(row["result"])
         except ray.exceptions.RayError as error:
-            suspects = _suspects(items, ray.get(pools.ledger.unfinished.remote()))
-            raise RunFailedError(f"a document builder failed{suspects}: {root_cause(error)}") from error
-
-
-def _suspects(items: Sequence[WorkItem], starts: Mapping[str, int]) -> str:
-    """The work items that were started most often and never ended, most first, to be said in an error."""
-    often = [item for item in items if starts.get(item.id, 0) > MAX_RETRIES]
-    named = [
-        f"texts {item.start} to {item.start + item.count - 1} of {item.file.key} ({starts[item.id]} attempts)"
-        for item in sorted(often, key=lambda item: -starts[item.id])[:ITEMS_AT_ONCE]
-    ]
-    return f" again and again on {', '.join(named)}" if named else ""
+            raise RunFailedError(f"the document builders failed: {root_cause(error)}") from error
 
 
 def _collect(results: Iterator[BatchResult], ledger: Any) -> list[BatchResult]:

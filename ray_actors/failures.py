@@ -19,7 +19,7 @@ def as_error(kind: str, message: str) -> CorpusmillError:
 def root_cause(error: BaseException) -> str:
     """The last line of what a worker raised; Ray wraps it in its own errors and traceback text."""
     cause = getattr(error, "cause", None) or error.__cause__
-    if isinstance(cause, BaseException) and cause is not error:
-        return root_cause(cause)
+    if isinstance(cause, BaseException) and cause is not error and (str(cause).strip() or cause.__cause__):
+        return root_cause(cause)  # Ray Data raises its own from an exception that says nothing
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

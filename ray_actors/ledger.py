@@ -47,18 +47,15 @@ class Ledger:
         """The number of an actor, from 0 by arrival; a restarted actor keeps its own."""
         return self._places.setdefault(actor, len(self._places))
 
-    async def begin(self, items: Sequence[str]) -> None:
-        """Work items that a worker starts, for the first time or again."""
+    async def begin(self, items: Sequence[str]) -> list[int]:
+        """Work items that a worker starts, for the first time or again; which start of each it is, from 1."""
         for item in items:
             self._starts[item] = self._starts.get(item, 0) + 1
+        return [self._starts[item] for item in items]
 
     async def end(self, items: Sequence[str]) -> None:
         for item in items:
             self._starts.pop(item, None)
-
-    async def unfinished(self) -> dict[str, int]:
-        """How often each work item was started that has not ended."""
-        return dict(self._starts)
 
     async def stop(self, reason: str) -> None:
         """Tell every worker with its next report."""
@@ -119,8 +116,9 @@ class LedgerClient:
         number = self._numbers.pop(id(reservation))
         await self._handle.settle.remote(self.worker, number, cost, calls)
 
-    async def begin(self, items: Sequence[str]) -> None:
-        await self._handle.begin.remote(items)
+    async def begin(self, items: Sequence[str]) -> list[int]:
+        starts: list[int] = await self._handle.begin.remote(items)
+        return starts
 
     async def end(self, items: Sequence[str]) -> None:
         await self._handle.end.remote(items)
