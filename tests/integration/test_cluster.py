@@ -17,7 +17,11 @@ from tests.integration.cluster import BUCKET, SECRET_NAME, Cluster, cluster
 from tests.integration.hosts import Host, wait_until, why_not
 
 REASON = why_not()
-pytestmark = [pytest.mark.skipif(REASON is not None, reason=REASON or ""), pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(REASON is not None, reason=REASON or ""),
+    pytest.mark.timeout(1200),
+]
 
 SOURCE = f"s3://{BUCKET}/docs"
 DOCUMENTS = 40
