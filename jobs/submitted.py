@@ -1,7 +1,8 @@
 """A command inside a submitted job: `python -m corpusmill_jobs.submitted index ...`, run with --json and the settings
 that travel in a variable.
 
-Its JSON value goes to the job's log as one marked line, which whoever follows the log finds between the other lines.
+Its JSON value goes to the job's log as one marked line. The settings are not a file of a folder that Ray copies: such a
+folder may be removed while the job runs.
 """
 
 import io
@@ -12,8 +13,7 @@ import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
 
-MARK = "corpusmill-result "
-SETTINGS = "CORPUSMILL_SUBMITTED_SETTINGS"  # JSON, which is YAML; a folder that Ray copies is removed while a job runs
+from .results import SETTINGS, result_line
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,16 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
                 app([*words, "--config", str(config), "--json"], prog_name="corpusmill")
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 1
-    print(MARK + json.dumps({"exit_code": code, "value": _value(out.getvalue())}), flush=True)
+    print(result_line(code, _value(out.getvalue())), flush=True)
     return code
-
-
-def result_of(line: str) -> tuple[int, object] | None:
-    """(exit code, JSON value or None) of a marked line; None for any other line."""
-    if not line.startswith(MARK):
-        return None
-    told = json.loads(line.removeprefix(MARK))
-    return int(told["exit_code"]), told["value"]
 
 
 def _value(text: str) -> object:

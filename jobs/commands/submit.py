@@ -76,7 +76,7 @@ def index(
     command += ["--refit"] if refit else []
     variables, claimed = environment(env or []), resources(resource or [])
     from ..ray_jobs import JobServer
-    from ..submitted import SETTINGS
+    from ..results import SETTINGS
 
     request = _Request(name, command, {SETTINGS: settings_of_job(loaded), **variables}, cpus, claimed)
     server = JobServer(ray_address)
@@ -189,7 +189,7 @@ def run_to_end(server: "JobServer", request: _Request, attempts: int, console: "
 
 
 def _show(line: str, console: "Console", found: list[tuple[int, Any]]) -> None:
-    from ..submitted import result_of
+    from ..results import result_of
 
     result = result_of(line)
     if result is None:
@@ -210,7 +210,7 @@ def _refuse_what_will_not_change(job: str, end: "JobEnd") -> None:
 
 
 def last_result(log: str) -> tuple[int, Any] | None:
-    from ..submitted import result_of
+    from ..results import result_of
 
     results = [result for line in log.splitlines() if (result := result_of(line)) is not None]
     return results[-1] if results else None

@@ -15,7 +15,8 @@ from corpusmill_jobs.commands.submit import (
     settings_of_job,
 )
 from corpusmill_jobs.ray_jobs import Job, JobEnd, JobServer, UnknownJob
-from corpusmill_jobs.submitted import MARK, SETTINGS, main, result_of
+from corpusmill_jobs.results import MARK, SETTINGS, result_of
+from corpusmill_jobs.submitted import main
 from ray.job_submission import JobDetails, JobStatus, JobType
 from rich.console import Console
 from typer.testing import CliRunner
