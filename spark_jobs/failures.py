@@ -37,7 +37,7 @@ def _own(text: str) -> tuple[str, str] | None:
 
 def _full_disk(text: str, own: tuple[str, str] | None, folders: Mapping[str, str]) -> tuple[str, str]:
     hosts = _HOST.findall(text)
-    host = hosts[-1] if hosts else "this host"
+    host = hosts[-1] if hosts else "one of Spark's hosts"  # Spark tells it of some failures alone
     if own is not None:
         return own[0], f"on {host}: {own[1]}"
     places = _PLACE.findall(text)
