@@ -203,23 +203,32 @@ def _write_documents(store: ObjectStore, draft: Draft, hashes: list[str]) -> Non
 
 
 class DriverWatch(Watch):
-    """This process and its children are the driver and its JVM alone; the workers are the cluster's."""
+    """Driver: this process and the JVM that it started for its session; the workers' children are the executors."""
 
-    def __init__(self, workers: list[int]) -> None:
+    def __init__(self, workers: list[int], cluster: list[int]) -> None:
         super().__init__()
         self._workers = [psutil.Process(pid) for pid in workers]
+        mine = [process for process in psutil.Process().children() if process.pid not in cluster]
+        self._jvms = [process for process in mine if _name(process) == "java"]
         self.executor = 0.0
 
     def _watch(self) -> None:
         own = psutil.Process()
         while not self._stop.wait(0.25):
             self.driver = max(self.driver, (own.memory_info().rss - self._before) / 2**20)
-            self.jvm = max([self.jvm, *(size for name, size in _sizes([own]) if name == "java")])
+            self.jvm = max([self.jvm, *(process.memory_info().rss / 2**20 for process in self._jvms)])
             for name, size in _sizes(self._workers):
                 if name == "java":
                     self.executor = max(self.executor, size)
                 else:
                     self.worker = max(self.worker, size)
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
 
 
 def _sizes(of: list[psutil.Process]) -> Iterator[tuple[str, float]]:
@@ -291,7 +300,8 @@ def merge(members: int, pair_bound: int | None, folder: Path, conf: dict[str, st
         by_graphframes = pair_bound is not None
         spark = spark_session(settings, "merge scale", spark_settings.graphframes if by_graphframes else None)
         try:
-            with DriverWatch([worker.pid for worker in cluster.workers.values()]) as peak:
+            workers = [worker.pid for worker in cluster.workers.values()]
+            with DriverWatch(workers, [program.pid for program in cluster.programs]) as peak:
                 begin = time.perf_counter()
                 draft = run_corpus(spark, spec, draft, [], None)
                 census = time.perf_counter() - begin

@@ -53,15 +53,15 @@ def main(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - the boundary of a process: every failure is reported to the driver
         traceback.print_exc()
-        told.failed(_failure(error, told.folders))
+        told.failed(_failure(error, told))
         return 3
     return 0
 
 
-def _failure(error: Exception, folders: dict[str, str]) -> StageFailure:
+def _failure(error: Exception, told: "_Told") -> StageFailure:
     from spark_jobs.failures import cause
 
-    kind, message = cause(error, folders)
+    kind, message = cause(error, told.folders, told.full)
     return StageFailure(type=kind, message=message)
 
 
@@ -80,6 +80,7 @@ class _Told:
     files: RunFiles | None = None
     asked: _Asked | None = None
     folders: dict[str, str] = field(default_factory=dict)  # host -> where its scratch files lie
+    full: str | None = None  # the host whose disk was full
     lock: threading.Lock = field(default_factory=threading.Lock)  # the end must be the last that is written
 
     def begun(self, asked: _Asked) -> None:
@@ -116,6 +117,8 @@ class _Told:
 
 
 def _serve(args: argparse.Namespace, told: _Told) -> None:
+    from spark_jobs.failures import full_host
+
     raw = os.environ.get(STORE_VARIABLE)
     store = open_store(args.index, StoreSettings.model_validate_json(raw) if raw else None)
     told.files = files = RunFiles(store, args.run)
@@ -127,6 +130,10 @@ def _serve(args: argparse.Namespace, told: _Told) -> None:
             session = session or _session(spec, args, told)
             _watched(session, asked, spec, files, store, told)
             told.done()
+    except Exception as error:
+        if session is not None:
+            told.full = full_host(session, error)
+        raise
     finally:
         if session is not None:
             session.stop()

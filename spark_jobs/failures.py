@@ -1,10 +1,15 @@
 """What a failure inside Spark comes to, in one message: Spark carries a Python worker's traceback as text."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from corpusmill import errors
 from corpusmill.errors import CorpusmillError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _FULL_DISK = "No space left on device"
 _HOST = re.compile(r"\(TID \d+\) \(([^ )]+) executor")
@@ -13,15 +18,15 @@ _ASIDE = ("at ", "Driver stacktrace:", "ExcludeOnFailure behavior", "Caused by:"
 _MOST = 500
 
 
-def cause(error: BaseException, folders: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """(name of an exception of corpusmill.errors, message). `folders`: where each host has its scratch
-    files; under the empty name, where any other has them."""
+def cause(error: BaseException, folders: Mapping[str, str] | None = None, full: str | None = None) -> tuple[str, str]:
+    """(name of an exception of corpusmill.errors, message). `folders`: where each host has its scratch files; under the
+    empty name, where any other has them. `full`: the host of `full_host`."""
     if isinstance(error, CorpusmillError):
         return type(error).__name__, str(error)
     text = str(error)
     own = _own(text)
     if _FULL_DISK in text:
-        return _full_disk(text, own, folders or {})
+        return _full_disk(text, own, folders or {}, full)
     return own or ("RunFailedError", _foreign(type(error).__name__, text))
 
 
@@ -35,9 +40,41 @@ def _own(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _full_disk(text: str, own: tuple[str, str] | None, folders: Mapping[str, str]) -> tuple[str, str]:
+def full_host(spark: "SparkSession", error: BaseException) -> str | None:
+    """The host on which a task of the session last found no space, if that is the error: where a Python worker raised
+    it, its text has no host."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    if _FULL_DISK not in str(error):
+        return None
+    found: str | None = None
+    with suppress(Py4JError):  # the driver's own JVM has gone
+        context = spark.sparkContext._jsc.sc()
+        context.listenerBus().waitUntilEmpty(10_000)
+        store = context.statusStore()
+        for stage in _failed_stages(store):
+            for task in _each(store.taskList(stage, 0, 100_000)):  # a stage is tried again for lost files alone
+                said = task.errorMessage()
+                if said.isDefined() and _FULL_DISK in said.get():
+                    found = str(task.host())
+    return found
+
+
+def _failed_stages(store: Any) -> Iterator[int]:
+    """The stages of jobs with failed tasks, in order."""
+    for job in sorted(_each(store.jobsList(None)), key=lambda job: job.jobId()):
+        if job.numFailedTasks():
+            yield from sorted(_each(job.stageIds()))
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    """The items of a Scala sequence."""
+    return (sequence.apply(place) for place in range(sequence.length()))
+
+
+def _full_disk(text: str, own: tuple[str, str] | None, folders: Mapping[str, str], full: str | None) -> tuple[str, str]:
     hosts = _HOST.findall(text)
-    host = hosts[-1] if hosts else "one of Spark's hosts"  # Spark tells it of some failures alone
+    host = hosts[-1] if hosts else full or "one of Spark's hosts"
     if own is not None:
         return own[0], f"on {host}: {own[1]}"
     places = _PLACE.findall(text)

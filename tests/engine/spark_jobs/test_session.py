@@ -13,7 +13,7 @@ from corpusmill.run import RunSpec
 from corpusmill.settings import Settings, SparkSettings
 from corpusmill.store.objects import open_store
 from spark_jobs import probe
-from spark_jobs.failures import cause
+from spark_jobs.failures import cause, full_host
 from spark_jobs.kept import KeptFrames
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ def test_a_full_disk_in_a_task_names_host_and_folder(spark: "SparkSession", tmp_
 
     with pytest.raises(Exception, match="No space left") as raised:
         spark.range(3).mapInArrow(fill, "id long").toArrow()
-    kind, message = cause(raised.value, {"": "/where/scratch/is"})
-    assert kind == "RunFailedError"
-    assert message.startswith("no space is left on ") and message.endswith(" in /where/scratch/is")
+    host = full_host(spark, raised.value)
+    assert host is not None
+    told = cause(raised.value, {host: "/where/scratch/is"}, host)
+    assert told == ("RunFailedError", f"no space is left on {host} in /where/scratch/is")
+    assert full_host(spark, ValueError("another")) is None
