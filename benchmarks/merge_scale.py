@@ -313,7 +313,7 @@ def merge(members: int, pair_bound: int | None, folder: Path, conf: dict[str, st
             spark.stop()
     say(f"merge {seconds:.0f} s\n")
     rows = {table.name: table.rows for table in draft.tables}
-    compared = found.get("merge: evidence", Part())
+    compared = found.get("merge: found", Part())
     return {
         "members": members,
         "hub": made.hub,
